@@ -1,0 +1,176 @@
+#include "ciera/loopback.hpp"
+
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <string>
+
+#include "ciera/error.hpp"
+
+namespace ciera {
+namespace {
+
+// What a rank shows to the others between the two barriers of a call.
+struct Offer {
+  std::span<const std::byte> send;
+  bool present = false;
+};
+
+// The meeting point of all ranks. A rank may only read another's `send` between `arrive` and `leave`.
+class Hub {
+ public:
+  Hub(std::uint32_t world, std::chrono::nanoseconds timeout) : timeout_(timeout), offers_(world) {}
+
+  void arrive(std::uint32_t rank, std::span<const std::byte> send) {
+    std::unique_lock lock(mutex_);
+    throw_if_poisoned();
+    offers_[rank] = {send, true};
+    barrier(lock, rank);
+  }
+
+  void leave(std::uint32_t rank) {
+    std::unique_lock lock(mutex_);
+    throw_if_poisoned();
+    barrier(lock, rank);
+  }
+
+  std::span<const std::byte> offer(std::uint32_t rank) const { return offers_[rank].send; }
+  std::uint32_t world() const { return static_cast<std::uint32_t>(offers_.size()); }
+
+  void poison(ErrorCode code, const std::string& reason) {
+    const std::lock_guard lock(mutex_);
+    poison_locked(code, reason);
+  }
+
+ private:
+  void poison_locked(ErrorCode code, const std::string& reason) {
+    if (reason_.empty()) {
+      code_ = code;
+      reason_ = reason;
+    }
+    changed_.notify_all();
+  }
+
+  void throw_if_poisoned() const {
+    if (!reason_.empty()) {
+      throw Error(code_, "loopback transport: " + reason_);
+    }
+  }
+
+  void barrier(std::unique_lock<std::mutex>& lock, std::uint32_t rank) {
+    waiting_.resize(offers_.size());
+    waiting_[rank] = true;
+    if (++arrived_ == offers_.size()) {
+      arrived_ = 0;
+      waiting_.assign(offers_.size(), false);
+      ++generation_;
+      changed_.notify_all();
+      return;
+    }
+    const std::uint64_t generation = generation_;
+    const bool met = changed_.wait_for(lock, timeout_, [&] {
+      return generation_ != generation || !reason_.empty();
+    });
+    if (!met) {
+      poison_locked(ErrorCode::kDeadline, "deadline passed while waiting for rank(s) " + missing());
+    }
+    if (generation_ == generation) {
+      throw_if_poisoned();
+    }
+  }
+
+  std::string missing() const {
+    std::string text;
+    for (std::size_t r = 0; r < waiting_.size(); ++r) {
+      if (!waiting_[r]) {
+        text += (text.empty() ? "" : ", ") + std::to_string(r);
+      }
+    }
+    return text;
+  }
+
+  const std::chrono::nanoseconds timeout_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Offer> offers_;
+  std::vector<bool> waiting_;
+  std::size_t arrived_ = 0;
+  std::uint64_t generation_ = 0;
+  ErrorCode code_ = ErrorCode::kTransport;
+  std::string reason_;
+};
+
+class LoopbackTransport final : public Transport {
+ public:
+  LoopbackTransport(std::shared_ptr<Hub> hub, std::uint32_t rank)
+      : hub_(std::move(hub)), rank_(rank) {}
+
+  Rank rank() const override { return Rank{rank_}; }
+  WorldSize world_size() const override { return WorldSize{hub_->world()}; }
+  std::string_view name() const override { return "loopback"; }
+  std::uint32_t local_world_size() const override { return hub_->world(); }
+  CountSupport count_support() const override { return CountSupport::kPerRank; }
+
+  void allgather(std::span<const std::byte> send, std::span<std::byte> recv) override {
+    const std::vector<std::uint64_t> counts(hub_->world(), send.size());
+    std::vector<std::uint64_t> offsets(hub_->world());
+    for (std::size_t r = 0; r < offsets.size(); ++r) {
+      offsets[r] = r * send.size();
+    }
+    allgatherv(send, recv, counts, offsets);
+  }
+
+  void allgatherv(std::span<const std::byte> send, std::span<std::byte> recv,
+                  std::span<const std::uint64_t> counts,
+                  std::span<const std::uint64_t> offsets) override {
+    hub_->arrive(rank_, send);
+    std::string fault;
+    for (std::uint32_t r = 0; r < hub_->world(); ++r) {
+      const auto peer = hub_->offer(r);
+      const bool fits = offsets[r] <= recv.size() && counts[r] <= recv.size() - offsets[r];
+      if (peer.size() != counts[r] || !fits) {
+        fault = "rank " + std::to_string(r) + " sent " + std::to_string(peer.size()) +
+                " bytes where rank " + std::to_string(rank_) + " expected " +
+                std::to_string(counts[r]) + (fits ? "" : " beyond its buffer");
+        break;
+      }
+      std::byte* to = recv.data() + offsets[r];
+      if (!peer.empty() && to != peer.data()) {
+        std::memcpy(to, peer.data(), peer.size());
+      }
+    }
+    if (!fault.empty()) {
+      hub_->poison(ErrorCode::kTransport, fault);
+    }
+    hub_->leave(rank_);
+  }
+
+  void abort(std::string_view reason) override {
+    hub_->poison(ErrorCode::kTransport,
+                 "aborted by rank " + std::to_string(rank_) + ": " + std::string(reason));
+  }
+
+ private:
+  std::shared_ptr<Hub> hub_;
+  std::uint32_t rank_;
+};
+
+}  // namespace
+
+std::vector<std::shared_ptr<Transport>> make_loopback(WorldSize world_size,
+                                                      std::chrono::nanoseconds timeout) {
+  const std::uint32_t world = value(world_size);
+  if (world == 0 || world > 65535) {
+    throw Error(ErrorCode::kArgument, "loopback: world size " + std::to_string(world) +
+                                          " is out of range; give 1 to 65535");
+  }
+  auto hub = std::make_shared<Hub>(world, timeout);
+  std::vector<std::shared_ptr<Transport>> transports;
+  transports.reserve(world);
+  for (std::uint32_t r = 0; r < world; ++r) {
+    transports.push_back(std::make_shared<LoopbackTransport>(hub, r));
+  }
+  return transports;
+}
+
+}  // namespace ciera
