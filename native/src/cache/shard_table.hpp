@@ -1,0 +1,63 @@
+// Everything a communicator remembers about its shards: HashCache, ExpCache, epochs, digests.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "ciera/compressed_allgather.hpp"
+#include "codec/host/frame_codec.hpp"
+
+namespace ciera::cache {
+
+// Whether a shard keeps state between calls. The same on every rank.
+enum class Residence : std::uint8_t { kStateful, kStatelessByBudget, kStateless };
+
+// One shard as this rank sees it. Exists from the first agreed call on.
+struct ShardState {
+  std::uint64_t shard_key = 0;
+  DType dtype = DType::kBf16;
+  std::vector<std::uint64_t> numels;  // of every rank, own included
+  Residence residence = Residence::kStateless;
+  std::uint64_t state_bytes = 0;  // against the budget; the largest of any rank
+
+  std::uint64_t epoch = 0;  // committed frames since the last key frame's start; 0 = no reference
+  std::vector<codec::host::BlockHash> hash_cache;       // sender: own blocks
+  std::vector<codec::host::BlockHash> staged_hashes;    // hashes of the frame under way
+  std::vector<std::vector<std::byte>> exp_cache;        // receiver: exponents of each peer, own entry empty
+  std::vector<std::uint64_t> digests;                   // of each rank's last committed frame
+  Stats stats;
+
+  // Takes the staged hashes and the digests of the frames just decoded as the new reference.
+  void commit(const std::vector<std::uint64_t>& frame_digests);
+  // Forgets the reference: the next frame is a key frame.
+  void drop();
+};
+
+// Bytes of HashCache and ExpCache that the shard needs on the rank that needs most. Pure, so that every rank decides alike.
+// `numels` are the shard's lengths on all ranks. Saturates instead of overflowing.
+std::uint64_t state_bytes(const std::vector<std::uint64_t>& numels, std::uint32_t block_size);
+
+class ShardTable {
+ public:
+  ShardState* find(const ShardId& shard_id);
+  const ShardState* find(const ShardId& shard_id) const;
+
+  // Adds a shard. It is stateful when `mode` wants state and the budget has room; allocates its caches then.
+  ShardState& add(const ShardId& shard_id, std::uint64_t shard_key, DType dtype,
+                  std::vector<std::uint64_t> numels, std::size_t own_rank, const Options& options);
+  void erase(const ShardId& shard_id);
+  void clear();
+
+  std::uint64_t hash_cache_bytes() const;
+  std::uint64_t exp_cache_bytes() const;
+  const std::map<ShardId, ShardState>& shards() const { return shards_; }
+
+ private:
+  std::map<ShardId, ShardState> shards_;
+  std::uint64_t reserved_bytes_ = 0;  // sum of state_bytes of stateful shards
+};
+
+}  // namespace ciera::cache
