@@ -1,0 +1,78 @@
+#include "pipeline/engine.hpp"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "base/splitmix64.hpp"
+#include "wire/frame_header.hpp"
+#include "wire/shard_key.hpp"
+
+namespace ciera::pipeline {
+namespace {
+
+std::shared_ptr<Transport> require(std::shared_ptr<Transport> transport) {
+  if (transport == nullptr) {
+    throw Error(ErrorCode::kArgument, "CompressedAllgather needs a transport; none was given");
+  }
+  return transport;
+}
+
+Options validated(const Options& options) {
+  if (options.block_size < 8 || options.block_size > 65536 || options.block_size % 8 != 0) {
+    throw Error(ErrorCode::kArgument,
+                "block_size " + std::to_string(options.block_size) +
+                    " is not possible; give a multiple of 8 from 8 to 65536 (512 is the default)");
+  }
+  return options;
+}
+
+std::uint64_t digest_of(const Options& options) {
+  std::uint64_t digest = wire::kVersion;
+  for (const std::uint64_t field :
+       {static_cast<std::uint64_t>(options.reuse), static_cast<std::uint64_t>(options.coder),
+        static_cast<std::uint64_t>(options.block_size),
+        static_cast<std::uint64_t>(options.cache_budget_bytes.has_value()),
+        options.cache_budget_bytes.value_or(0)}) {
+    digest = base::mix(digest + field + base::kGamma0);
+  }
+  return digest;
+}
+
+std::size_t thread_count(const Options& options, const Transport& transport) {
+  if (options.threads != 0) {
+    return options.threads;
+  }
+  const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
+  return std::max<std::size_t>(1, cores / std::max(1U, transport.local_world_size()));
+}
+
+}  // namespace
+
+Engine::Engine(std::shared_ptr<Transport> transport_in, const Options& options_in)
+    : transport(require(std::move(transport_in))),
+      options(validated(options_in)),
+      rank(value(transport->rank())),
+      world(value(transport->world_size())),
+      config_digest(digest_of(options)),
+      pool(thread_count(options, *transport)) {}
+
+std::string to_string(const ShardId& shard_id) {
+  if (const auto* text = std::get_if<std::string>(&shard_id)) {
+    return "'" + *text + "'";
+  }
+  return std::to_string(std::get<std::int64_t>(shard_id));
+}
+
+std::string describe(const ShardId& shard_id, std::size_t rank, const std::string& text) {
+  return "shard " + to_string(shard_id) + ", rank " + std::to_string(rank) + ": " + text;
+}
+
+std::uint64_t key_of(const ShardId& shard_id) {
+  if (const auto* text = std::get_if<std::string>(&shard_id)) {
+    return wire::shard_key(std::string_view(*text));
+  }
+  return wire::shard_key(std::get<std::int64_t>(shard_id));
+}
+
+}  // namespace ciera::pipeline

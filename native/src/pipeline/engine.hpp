@@ -1,0 +1,38 @@
+// What the calls of one communicator share.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "cache/shard_table.hpp"
+#include "ciera/compressed_allgather.hpp"
+#include "exec/arena.hpp"
+#include "exec/thread_pool.hpp"
+
+namespace ciera::pipeline {
+
+struct Engine {
+  Engine(std::shared_ptr<Transport> transport_in, const Options& options_in);
+
+  std::shared_ptr<Transport> transport;
+  Options options;
+  std::size_t rank;
+  std::size_t world;
+  std::uint64_t config_digest;
+  ThreadPool pool;
+  cache::ShardTable table;
+  Stats total;
+  Arena send_arena;
+  Arena recv_arena;
+  Arena scratch_arena;
+  std::uint32_t sequence = 0;
+  std::string broken;  // why only close() remains; empty while usable
+};
+
+// "shard 'layers.0.up', rank 1: TEXT"
+std::string describe(const ShardId& shard_id, std::size_t rank, const std::string& text);
+std::string to_string(const ShardId& shard_id);
+std::uint64_t key_of(const ShardId& shard_id);
+
+}  // namespace ciera::pipeline

@@ -1,0 +1,82 @@
+// One all-gather from PLAN to SETTLE. Each stage is a method; `run` is the state machine.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pipeline/control_rows.hpp"
+#include "pipeline/engine.hpp"
+#include "pipeline/output_map.hpp"
+#include "policy/segment_plan.hpp"
+
+namespace ciera::pipeline {
+
+class GatherCall {
+ public:
+  // `rejection`: the caller's binding found an error; the call only tells the peers.
+  GatherCall(Engine& engine, GatherRequest request, std::optional<std::string> rejection = {});
+
+  // Throws the call's Error. On return all outputs are complete.
+  void run();
+  const std::vector<std::span<std::byte>>& outputs() const { return outputs_; }
+
+ private:
+  struct Part {  // one segment of this rank's payload
+    policy::SegmentPlan plan;
+    std::uint64_t offset = 0;
+    std::uint64_t bytes = 0;
+    codec::host::EncodeResult encoded;
+  };
+
+  void run_stages();
+  void validate_request();
+  void lease();
+  void learn_layout();
+  void map_outputs();
+  void plan();
+  void encode();
+  void encode_part(std::size_t segment, std::span<std::byte> payload, std::uint64_t offset);
+  std::vector<SizeRow> agree(RowPhase phase, std::uint64_t payload_bytes);
+  [[noreturn]] void throw_failed(const std::vector<SizeRow>& rows);
+  [[noreturn]] void throw_disagreement(const std::vector<SizeRow>& rows);
+  void exchange(const std::vector<SizeRow>& rows);
+  VerdictRow check_frames();
+  VerdictRow check_rank(std::size_t rank);
+  VerdictRow decode_frames();
+  void copy_own();
+  void settle(const VerdictRow& own_verdict);
+  void count();
+  void undo_new_shards();
+  void fail(ErrorCode code, const std::string& text, std::size_t segment = 0);
+
+  codec::host::FrameParams params(std::size_t segment, std::size_t rank) const;
+  std::uint64_t call_digest() const;
+  std::string describe_segment(std::size_t segment) const;
+  std::span<const std::byte> src_part(std::size_t segment) const;
+  bool all_bare() const;
+
+  Engine& engine_;
+  GatherRequest request_;
+  ControlPlane control_;
+  std::optional<Error> local_error_;
+  std::vector<std::uint64_t> keys_;             // shard keys, one a segment
+  std::vector<cache::ShardState*> states_;      // one a segment, once the layout is known
+  std::vector<ShardId> new_shards_;             // added by this call, taken back if it is not agreed
+  std::vector<Part> parts_;
+  std::span<const std::byte> payload_;
+  // What arrived: parts_of_[rank][segment], into recv_arena or (all bare, flat) into the output itself.
+  std::vector<std::vector<std::span<const std::byte>>> parts_of_;
+  std::vector<std::span<const std::byte>> payload_of_;
+  std::vector<std::vector<std::uint64_t>> digests_;  // [segment][rank], of the frames under way
+  std::optional<OutputMap> output_map_;
+  std::vector<std::unique_ptr<std::byte[]>> owned_;
+  std::vector<std::span<std::byte>> outputs_;
+  bool received_in_place_ = false;
+  std::uint64_t encode_ns_ = 0;
+  std::uint64_t exchange_ns_ = 0;
+  std::uint64_t decode_ns_ = 0;
+};
+
+}  // namespace ciera::pipeline
