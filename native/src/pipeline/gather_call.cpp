@@ -1,0 +1,295 @@
+// PLAN, LEASE and ENCODE; the other stages are in gather_exchange.cpp and gather_settle.cpp.
+#include "pipeline/gather_call.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <utility>
+
+#include "base/splitmix64.hpp"
+#include "pipeline/payload.hpp"
+#include "pipeline/stopwatch.hpp"
+
+namespace ciera::pipeline {
+
+GatherCall::GatherCall(Engine& engine, GatherRequest request, std::optional<std::string> rejection)
+    : engine_(engine), request_(std::move(request)), control_(*engine.transport) {
+  if (rejection) {
+    local_error_.emplace(ErrorCode::kArgument, *rejection);
+  }
+}
+
+void GatherCall::run() {
+  if (!engine_.broken.empty()) {
+    throw Error(ErrorCode::kTransport,
+                describe_segment(0) + ": the communicator is unusable since an earlier failure (" +
+                    engine_.broken + "); close it and make a new one on every rank");
+  }
+  try {
+    run_stages();
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kTransport || error.code() == ErrorCode::kDeadline) {
+      engine_.broken = error.what();
+      throw Error(error.code(), describe_segment(0) + ": " + error.what());
+    }
+    throw;
+  }
+}
+
+void GatherCall::run_stages() {
+  validate_request();
+  lease();
+  if (!local_error_ && states_.empty()) {
+    learn_layout();
+  }
+  map_outputs();
+  plan();
+  encode();
+  const std::uint64_t payload_bytes = local_error_ ? 0 : payload_.size();
+  const std::vector<SizeRow> rows = agree(RowPhase::kReady, payload_bytes);
+  new_shards_.clear();  // agreed: from here on they stay, with or without a reference
+  ++engine_.sequence;
+  exchange(rows);
+  VerdictRow verdict = check_frames();
+  if (verdict.kind == VerdictClass::kOk) {
+    verdict = decode_frames();
+  }
+  settle(verdict);
+}
+
+void GatherCall::fail(ErrorCode code, const std::string& text, std::size_t segment) {
+  if (!local_error_) {
+    local_error_.emplace(code, request_.segments.empty()
+                                   ? "rank " + std::to_string(engine_.rank) + ": " + text
+                                   : describe(request_.segments[segment].shard_id, engine_.rank, text));
+  }
+}
+
+void GatherCall::validate_request() {
+  if (local_error_) {
+    return;
+  }
+  if (request_.segments.empty()) {
+    fail(ErrorCode::kArgument, "a call needs at least one segment; give [(shard_id, numel), ...]");
+    return;
+  }
+  const std::size_t width = element_bytes(request_.dtype);
+  std::set<ShardId> seen;
+  std::uint64_t total = 0;
+  for (std::size_t s = 0; s < request_.segments.size(); ++s) {
+    const Segment& segment = request_.segments[s];
+    if (!seen.insert(segment.shard_id).second) {
+      fail(ErrorCode::kArgument, "the shard_id stands twice in one call; give each shard its own", s);
+    }
+    std::uint64_t bytes = 0;
+    if (__builtin_mul_overflow(segment.numel, width, &bytes) ||
+        __builtin_add_overflow(total, bytes, &total)) {
+      fail(ErrorCode::kArgument, "the segments' lengths overflow 64 bits", s);
+      return;
+    }
+    keys_.push_back(key_of(segment.shard_id));
+  }
+  if (total != request_.src.size()) {
+    fail(ErrorCode::kArgument, "src holds " + std::to_string(request_.src.size()) +
+                                   " bytes where the segments say " + std::to_string(total) +
+                                   "; their numel must add up to the length of src");
+  }
+}
+
+// Finds the state of every shard. `states_` stays empty when one is unknown: then lengths are exchanged first.
+void GatherCall::lease() {
+  if (local_error_) {
+    return;
+  }
+  std::vector<cache::ShardState*> found;
+  for (std::size_t s = 0; s < request_.segments.size(); ++s) {
+    const Segment& segment = request_.segments[s];
+    cache::ShardState* state = engine_.table.find(segment.shard_id);
+    found.push_back(state);
+    if (state == nullptr) {
+      continue;
+    }
+    if (state->dtype != request_.dtype) {
+      fail(ErrorCode::kShardChanged,
+           "dtype changed from " + std::string(name(state->dtype)) + " to " +
+               std::string(name(request_.dtype)) + "; call reset(shard_id) on every rank first", s);
+    } else if (state->numels[engine_.rank] != segment.numel) {
+      fail(ErrorCode::kShardChanged,
+           "length changed from " + std::to_string(state->numels[engine_.rank]) + " to " +
+               std::to_string(segment.numel) + "; call reset(shard_id) on every rank first", s);
+    }
+  }
+  if (std::ranges::find(found, nullptr) == found.end()) {
+    states_ = std::move(found);
+  }
+}
+
+void GatherCall::learn_layout() {
+  agree(RowPhase::kNew, 0);
+  std::vector<std::uint64_t> own;
+  for (const Segment& segment : request_.segments) {
+    own.push_back(segment.numel);
+  }
+  const std::vector<std::uint64_t> all = control_.exchange_words(own);
+  try {
+    for (std::size_t s = 0; s < own.size(); ++s) {
+      const ShardId& id = request_.segments[s].shard_id;
+      cache::ShardState* state = engine_.table.find(id);
+      if (state == nullptr) {
+        std::vector<std::uint64_t> numels(engine_.world);
+        for (std::size_t r = 0; r < engine_.world; ++r) {
+          numels[r] = all[r * own.size() + s];
+        }
+        state = &engine_.table.add(id, keys_[s], request_.dtype, std::move(numels), engine_.rank,
+                                   engine_.options);
+        new_shards_.push_back(id);
+      }
+      states_.push_back(state);
+    }
+  } catch (const std::exception& error) {
+    fail(ErrorCode::kArgument, std::string("no memory for the caches (") + error.what() +
+                                   "); set cache_budget_bytes lower on every rank");
+  }
+}
+
+void GatherCall::map_outputs() {
+  if (local_error_) {
+    return;
+  }
+  std::vector<std::vector<std::uint64_t>> numels;
+  for (const cache::ShardState* state : states_) {
+    numels.push_back(state->numels);
+  }
+  output_map_ = OutputMap::make(request_.layout, request_.dtype, numels);
+  if (!output_map_) {
+    fail(ErrorCode::kArgument, "the gathered size overflows 64 bits");
+    return;
+  }
+  outputs_ = request_.out;
+  try {
+    for (std::size_t b = 0; request_.out.empty() && b < output_map_->buffers(); ++b) {
+      const std::uint64_t bytes = output_map_->buffer_bytes(b);
+      owned_.push_back(std::make_unique_for_overwrite<std::byte[]>(bytes));
+      outputs_.emplace_back(owned_.back().get(), bytes);
+    }
+  } catch (const std::exception& error) {
+    fail(ErrorCode::kArgument, std::string("no memory for the output (") + error.what() + ")");
+    return;
+  }
+  if (const auto reason = output_map_->misfit(outputs_, request_.src, engine_.rank)) {
+    fail(ErrorCode::kArgument, *reason);
+  }
+}
+
+void GatherCall::plan() {
+  for (std::size_t s = 0; !local_error_ && s < states_.size(); ++s) {
+    parts_.push_back({policy::plan_segment(engine_.options, request_.dtype, states_[s]->residence), 0, 0, {}});
+  }
+}
+
+bool GatherCall::all_bare() const {
+  return std::ranges::all_of(
+      parts_, [](const Part& part) { return part.plan.form == policy::PartForm::kBare; });
+}
+
+codec::host::FrameParams GatherCall::params(std::size_t segment, std::size_t rank) const {
+  const cache::ShardState& state = *states_[segment];
+  return {.mode = parts_[segment].plan.mode,
+          .coder = engine_.options.coder,
+          .dtype = request_.dtype,
+          .block_size = engine_.options.block_size,
+          .numel = state.numels[rank],
+          .shard_key = state.shard_key,
+          .base_epoch = state.epoch,
+          .base_digest = state.epoch == 0 ? 0 : state.digests[rank]};
+}
+
+std::span<const std::byte> GatherCall::src_part(std::size_t segment) const {
+  const std::size_t width = element_bytes(request_.dtype);
+  std::uint64_t offset = 0;
+  for (std::size_t s = 0; s < segment; ++s) {
+    offset += request_.segments[s].numel * width;
+  }
+  return request_.src.subspan(offset, request_.segments[segment].numel * width);
+}
+
+void GatherCall::encode() {
+  if (local_error_) {
+    return;
+  }
+  const Stopwatch watch(encode_ns_);
+  if (all_bare()) {
+    for (std::size_t s = 0; s < parts_.size(); ++s) {
+      parts_[s].bytes = src_part(s).size();
+    }
+    payload_ = request_.src;
+    return;
+  }
+  try {
+    std::uint64_t capacity = directory_bytes(parts_.size());
+    std::size_t scratch = 0;
+    for (std::size_t s = 0; s < parts_.size(); ++s) {
+      const bool framed = parts_[s].plan.form == policy::PartForm::kFrame;
+      const auto own = params(s, engine_.rank);
+      capacity = align16(capacity) +
+                 (framed ? codec::host::max_frame_bytes(own) : src_part(s).size());
+      scratch = std::max(scratch, framed ? codec::host::encode_scratch_bytes(own) : 0);
+    }
+    const auto payload = engine_.send_arena.reserve(capacity);
+    engine_.scratch_arena.reserve(scratch);
+    std::uint64_t end = directory_bytes(parts_.size());
+    std::vector<std::uint64_t> sizes;
+    for (std::size_t s = 0; s < parts_.size(); ++s) {
+      const std::uint64_t start = align16(end);
+      std::memset(payload.data() + end, 0, start - end);
+      encode_part(s, payload, start);
+      sizes.push_back(parts_[s].bytes);
+      end = start + parts_[s].bytes;
+    }
+    write_directory(sizes, payload);
+    payload_ = payload.first(end);
+  } catch (const std::exception& error) {
+    fail(ErrorCode::kArgument, std::string("encoding failed (") + error.what() + ")");
+  }
+}
+
+void GatherCall::encode_part(std::size_t segment, std::span<std::byte> payload,
+                             std::uint64_t offset) {
+  Part& part = parts_[segment];
+  cache::ShardState& state = *states_[segment];
+  const auto src = src_part(segment);
+  part.offset = offset;
+  if (part.plan.form == policy::PartForm::kBare) {
+    std::ranges::copy(src, payload.begin() + static_cast<std::ptrdiff_t>(offset));
+    part.bytes = src.size();
+    return;
+  }
+  std::span<const codec::host::BlockHash> old_hashes;
+  if (state.epoch != 0) {
+    old_hashes = state.hash_cache;
+  }
+  const auto own = params(segment, engine_.rank);
+  part.encoded = codec::host::encode(
+      own, src, old_hashes, state.staged_hashes, payload.subspan(offset),
+      engine_.scratch_arena.reserve(codec::host::encode_scratch_bytes(own)), &engine_.pool);
+  part.bytes = part.encoded.frame_bytes;
+}
+
+std::uint64_t GatherCall::call_digest() const {
+  std::uint64_t digest = base::mix(static_cast<std::uint64_t>(request_.dtype) + base::kGamma0);
+  for (std::size_t s = 0; s < keys_.size(); ++s) {
+    const cache::ShardState* state = engine_.table.find(request_.segments[s].shard_id);
+    digest = base::mix(digest + keys_[s] + base::kGamma0);
+    digest = base::mix(digest + (state == nullptr ? 0 : state->epoch) + base::kGamma1);
+  }
+  return digest;
+}
+
+std::string GatherCall::describe_segment(std::size_t segment) const {
+  return request_.segments.empty()
+             ? "rank " + std::to_string(engine_.rank)
+             : "shard " + to_string(request_.segments[segment].shard_id) + ", rank " +
+                   std::to_string(engine_.rank);
+}
+
+}  // namespace ciera::pipeline

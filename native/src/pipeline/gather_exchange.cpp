@@ -1,0 +1,147 @@
+// SIZE and EXCHANGE: the rows ranks agree by, and the payloads.
+#include <algorithm>
+#include <cstring>
+
+#include "pipeline/gather_call.hpp"
+#include "pipeline/payload.hpp"
+#include "pipeline/stopwatch.hpp"
+
+namespace ciera::pipeline {
+
+// Every rank concludes the same from the same rows: go on, or throw everywhere.
+std::vector<SizeRow> GatherCall::agree(RowPhase phase, std::uint64_t payload_bytes) {
+  const Stopwatch watch(exchange_ns_);
+  const SizeRow own{.sequence = engine_.sequence,
+                    .status = local_error_ ? RowStatus::kFailed : RowStatus::kOk,
+                    .phase = phase,
+                    .call_digest = local_error_ ? 0 : call_digest(),
+                    .config_digest = engine_.config_digest,
+                    .payload_bytes = payload_bytes};
+  const std::vector<SizeRow> rows = control_.exchange(own);
+  if (std::ranges::any_of(rows, [](const SizeRow& row) { return row.status != RowStatus::kOk; })) {
+    throw_failed(rows);
+  }
+  const auto differs = [&rows](const SizeRow& row) {
+    return row.sequence != rows[0].sequence || row.phase != rows[0].phase ||
+           row.call_digest != rows[0].call_digest || row.config_digest != rows[0].config_digest;
+  };
+  if (std::ranges::any_of(rows, differs)) {
+    throw_disagreement(rows);
+  }
+  return rows;
+}
+
+void GatherCall::throw_failed(const std::vector<SizeRow>& rows) {
+  const std::vector<std::string> texts =
+      control_.exchange_texts(local_error_ ? local_error_->what() : "");
+  undo_new_shards();
+  ++engine_.sequence;
+  if (local_error_) {
+    throw *local_error_;
+  }
+  std::string failures;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    if (rows[r].status != RowStatus::kOk) {
+      failures += "; rank " + std::to_string(r) + " failed: " + texts[r];
+    }
+  }
+  throw Error(ErrorCode::kPeerFailed,
+              describe_segment(0) + ": the call was given up because a peer could not take part" +
+                  failures + "; nothing has changed, mend it there and repeat the call on every rank");
+}
+
+void GatherCall::throw_disagreement(const std::vector<SizeRow>& rows) {
+  (void)rows;
+  // First find the segment that differs, then let every rank say what it has there.
+  const auto counts = control_.exchange_words({keys_.size()});
+  std::size_t segment = 0;
+  if (std::ranges::all_of(counts, [&](std::uint64_t count) { return count == counts[0]; })) {
+    std::vector<std::uint64_t> own;
+    for (std::size_t s = 0; s < keys_.size(); ++s) {
+      const auto* state = engine_.table.find(request_.segments[s].shard_id);
+      own.push_back(keys_[s]);
+      own.push_back(state == nullptr ? 0 : state->epoch);
+    }
+    const auto all = control_.exchange_words(own);
+    const auto equal = [&](std::size_t word) {
+      for (std::size_t r = 1; r < engine_.world; ++r) {
+        if (all[r * own.size() + word] != all[word]) {
+          return false;
+        }
+      }
+      return true;
+    };
+    while (segment + 1 < keys_.size() && equal(2 * segment) && equal(2 * segment + 1)) {
+      ++segment;
+    }
+  }
+  const auto* state = engine_.table.find(request_.segments[segment].shard_id);
+  const Options& options = engine_.options;
+  const std::string own =
+      "shard_id=" + to_string(request_.segments[segment].shard_id).substr(0, 80) +
+      " dtype=" + std::string(name(request_.dtype)) +
+      " epoch=" + (state == nullptr ? "none" : std::to_string(state->epoch)) +
+      " segments=" + std::to_string(keys_.size()) + " reuse=" + std::string(name(options.reuse)) +
+      " coder=" + std::string(name(options.coder)) +
+      " block_size=" + std::to_string(options.block_size) + " cache_budget_bytes=" +
+      (options.cache_budget_bytes ? std::to_string(*options.cache_budget_bytes) : "none") +
+      " call=" + std::to_string(engine_.sequence);
+  const auto texts = control_.exchange_texts(own);
+  undo_new_shards();
+  ++engine_.sequence;
+  throw Error(ErrorCode::kRankMismatch,
+              describe_segment(segment) + ": the ranks disagree about this call (" +
+                  group_by_text(texts) +
+                  "); make the same calls with the same options on every rank, and after a failure "
+                  "reset() on every rank");
+}
+
+void GatherCall::undo_new_shards() {
+  for (const ShardId& id : new_shards_) {
+    engine_.table.erase(id);
+  }
+  new_shards_.clear();
+  states_.clear();
+}
+
+void GatherCall::exchange(const std::vector<SizeRow>& rows) {
+  const Stopwatch watch(exchange_ns_);
+  std::vector<std::uint64_t> counts;
+  for (const SizeRow& row : rows) {
+    counts.push_back(row.payload_bytes);
+  }
+  const std::uint64_t most = *std::ranges::max_element(counts);
+  const std::uint64_t least = *std::ranges::min_element(counts);
+  const auto form = policy::plan_exchange(least, most, engine_.transport->count_support());
+
+  // A bare flat call lands in its output at once: that is the plain all-gather.
+  received_in_place_ = all_bare() && request_.layout == OutputLayout::kFlat &&
+                       form != policy::ExchangeForm::kPadded;
+  std::vector<std::uint64_t> offsets(counts.size());
+  std::uint64_t end = 0;
+  for (std::size_t r = 0; r < counts.size(); ++r) {
+    offsets[r] = form == policy::ExchangeForm::kPadded ? r * most : end;
+    end = offsets[r] + (form == policy::ExchangeForm::kPadded ? most : counts[r]);
+  }
+  const auto recv = received_in_place_ ? outputs_[0] : engine_.recv_arena.reserve(end);
+  switch (form) {
+    case policy::ExchangeForm::kEqual:
+      engine_.transport->allgather(payload_, recv);
+      break;
+    case policy::ExchangeForm::kPerRankCounts:
+      engine_.transport->allgatherv(payload_, recv, counts, offsets);
+      break;
+    case policy::ExchangeForm::kPadded: {
+      const auto own = recv.subspan(offsets[engine_.rank], most);
+      std::ranges::copy(payload_, own.begin());
+      std::memset(own.data() + payload_.size(), 0, most - payload_.size());
+      engine_.transport->allgather(own, recv);
+      break;
+    }
+  }
+  for (std::size_t r = 0; r < counts.size(); ++r) {
+    payload_of_.push_back(recv.subspan(offsets[r], counts[r]));
+  }
+}
+
+}  // namespace ciera::pipeline
