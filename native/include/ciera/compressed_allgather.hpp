@@ -26,7 +26,7 @@ struct Options {
   ReuseMode reuse = ReuseMode::kExponentBlock;
   Coder coder = Coder::kRans;
   std::uint32_t block_size = 512;                   // values; a multiple of 8 from 8 to 65536
-  std::optional<std::uint64_t> cache_budget_bytes;  // for HashCache and ExpCache; nothing = no limit
+  std::optional<std::uint64_t> cache_budget_bytes;  // for all reuse state; nothing = no limit
   std::size_t threads = 0;                          // host codec threads; 0 = cores / ranks on this host
 };
 
@@ -70,15 +70,17 @@ struct Stats {
   Stats& operator+=(const Stats& other);
 };
 
-// Bytes held now. exp_cache: 1 byte a remote value; hash_cache: 16 bytes a block of the own shard.
+// Bytes held now. exp_cache: 1 byte a remote value; hash_cache and staged_hashes: 16 bytes a block of the own shard each.
+// The budget bounds the sum of these three.
 struct Memory {
   std::uint64_t hash_cache = 0;
+  std::uint64_t staged_hashes = 0;
   std::uint64_t exp_cache = 0;
   std::uint64_t send_arena = 0;
   std::uint64_t recv_arena = 0;
   std::uint64_t scratch_arena = 0;
   std::uint64_t total() const {
-    return hash_cache + exp_cache + send_arena + recv_arena + scratch_arena;
+    return hash_cache + staged_hashes + exp_cache + send_arena + recv_arena + scratch_arena;
   }
 };
 

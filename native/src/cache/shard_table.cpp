@@ -29,7 +29,8 @@ std::uint64_t state_bytes(const std::vector<std::uint64_t>& numels, std::uint32_
   std::uint64_t most = 0;
   for (const std::uint64_t numel : numels) {
     const std::uint64_t blocks = codec::host::block_count(numel, block_size);
-    const std::uint64_t hash_bytes = blocks > kMax / 16 ? kMax : 16 * blocks;
+    // HashCache and the staged hashes.
+    const std::uint64_t hash_bytes = blocks > kMax / 32 ? kMax : 32 * blocks;
     most = std::max(most, saturating_add(all - numel, hash_bytes));
   }
   return most;

@@ -36,7 +36,7 @@ struct ShardState {
   void drop();
 };
 
-// Bytes of HashCache and ExpCache that the shard needs on the rank that needs most. Pure, so that every rank decides alike.
+// Bytes of HashCache, staged hashes and ExpCache that the shard needs on the rank that needs most. Pure, so that every rank decides alike.
 // `numels` are the shard's lengths on all ranks. Saturates instead of overflowing.
 std::uint64_t state_bytes(const std::vector<std::uint64_t>& numels, std::uint32_t block_size);
 

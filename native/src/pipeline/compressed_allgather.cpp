@@ -199,6 +199,7 @@ Memory CompressedAllgather::memory() const {
   const std::lock_guard lock(impl_->run_mutex_);
   const pipeline::Engine& engine = impl_->engine_;
   return {.hash_cache = engine.table.hash_cache_bytes(),
+          .staged_hashes = engine.table.hash_cache_bytes(),  // always of the same size
           .exp_cache = engine.table.exp_cache_bytes(),
           .send_arena = engine.send_arena.capacity(),
           .recv_arena = engine.recv_arena.capacity(),

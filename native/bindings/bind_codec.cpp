@@ -1,0 +1,124 @@
+// Single frames, for tests and offline tools: no communicator, no state.
+#include <cstring>
+#include <vector>
+
+#include "bindings.hpp"
+#include "codec/host/frame_codec.hpp"
+#include "pipeline/engine.hpp"
+
+namespace ciera::bindings {
+
+namespace py = pybind11;
+namespace host = codec::host;
+
+namespace {
+
+struct FrameArguments {
+  std::string mode;
+  std::string coder;
+  std::string dtype;
+  std::uint32_t block_size;
+  ShardId shard_id;
+  std::uint64_t base_epoch;
+  std::uint64_t base_digest;
+
+  host::FrameParams params(std::uint64_t numel) const {
+    return {.mode = parse_reuse_mode(mode),
+            .coder = parse_coder(coder),
+            .dtype = parse_dtype(dtype),
+            .block_size = block_size,
+            .numel = numel,
+            .shard_key = pipeline::key_of(shard_id),
+            .base_epoch = base_epoch,
+            .base_digest = base_digest};
+  }
+};
+
+std::span<const std::byte> view(const py::bytes& bytes) {
+  const std::string_view text(bytes);
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+py::bytes to_bytes(const void* data, std::size_t size) {
+  return {static_cast<const char*>(data), size};
+}
+
+py::tuple encode_frame(const py::bytes& src, const FrameArguments& arguments,
+                       const py::bytes& hashes) {
+  const auto input = view(src);
+  const std::size_t width = element_bytes(parse_dtype(arguments.dtype));
+  if (input.size() % width != 0) {
+    throw Error(ErrorCode::kArgument, "src is not a whole number of elements");
+  }
+  const auto params = arguments.params(input.size() / width);
+  const std::uint64_t blocks = host::block_count(params.numel, params.block_size);
+  std::vector<host::BlockHash> old_hashes(view(hashes).size() / sizeof(host::BlockHash));
+  if (!old_hashes.empty()) {
+    std::memcpy(old_hashes.data(), view(hashes).data(), old_hashes.size() * sizeof(host::BlockHash));
+  }
+  std::vector<host::BlockHash> new_hashes(
+      params.mode == ReuseMode::kExponentBlock ? blocks : 0);
+  std::vector<std::byte> frame(host::max_frame_bytes(params));
+  std::vector<std::byte> scratch(host::encode_scratch_bytes(params));
+  const auto result = host::encode(params, input, old_hashes, new_hashes, frame, scratch, nullptr);
+  return py::make_tuple(to_bytes(frame.data(), result.frame_bytes),
+                        to_bytes(new_hashes.data(), new_hashes.size() * sizeof(host::BlockHash)));
+}
+
+py::tuple decode_frame(const py::bytes& frame, const FrameArguments& arguments, std::uint64_t numel,
+                       const py::bytes& exponents) {
+  const auto params = arguments.params(numel);
+  const auto known = view(exponents);
+  std::vector<std::byte> cache(known.begin(), known.end());
+  cache.resize(params.mode == ReuseMode::kExponentBlock ? numel : 0);
+  std::vector<std::byte> words(numel * element_bytes(params.dtype));
+  host::FrameInfo info;
+  Verdict verdict = host::check(params, view(frame), &info, nullptr);
+  if (verdict == Verdict::kOk) {
+    std::vector<std::byte> scratch(host::decode_scratch_bytes(params));
+    verdict = host::decode(params, view(frame), cache, words, scratch, nullptr);
+  }
+  if (verdict != Verdict::kOk) {
+    words.clear();
+    cache.clear();
+  }
+  return py::make_tuple(std::string(name(verdict)), to_bytes(words.data(), words.size()),
+                        to_bytes(cache.data(), cache.size()));
+}
+
+}  // namespace
+
+void bind_codec(py::module_& module) {
+  module.def(
+      "encode_frame",
+      [](const py::bytes& src, const std::string& mode, const std::string& coder,
+         const std::string& dtype, std::uint32_t block_size, const ShardId& shard_id,
+         std::uint64_t base_epoch, std::uint64_t base_digest, const py::bytes& hashes) {
+        return encode_frame(
+            src, {mode, coder, dtype, block_size, shard_id, base_epoch, base_digest}, hashes);
+      },
+      py::arg("src"), py::kw_only(), py::arg("mode"), py::arg("coder"), py::arg("dtype"),
+      py::arg("block_size"), py::arg("shard_id"), py::arg("base_epoch"), py::arg("base_digest"),
+      py::arg("hashes"));
+  module.def(
+      "decode_frame",
+      [](const py::bytes& frame, const std::string& mode, const std::string& dtype,
+         std::uint32_t block_size, std::uint64_t numel, const ShardId& shard_id,
+         std::uint64_t base_epoch, std::uint64_t base_digest, const py::bytes& exponents) {
+        return decode_frame(
+            frame, {mode, "rans", dtype, block_size, shard_id, base_epoch, base_digest}, numel,
+            exponents);
+      },
+      py::arg("frame"), py::kw_only(), py::arg("mode"), py::arg("dtype"), py::arg("block_size"),
+      py::arg("numel"), py::arg("shard_id"), py::arg("base_epoch"), py::arg("base_digest"),
+      py::arg("exponents"));
+  module.def("cpu_features", [] {
+    std::vector<std::string> features;
+    if (__builtin_cpu_supports("avx2") != 0) {
+      features.emplace_back("avx2");
+    }
+    return features;
+  });
+}
+
+}  // namespace ciera::bindings

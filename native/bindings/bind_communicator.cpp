@@ -1,0 +1,216 @@
+#include <algorithm>
+#include <utility>
+
+#include "bindings.hpp"
+
+namespace ciera::bindings {
+
+namespace py = pybind11;
+
+namespace {
+
+// A call and the Python buffers it borrows.
+class PyCall {
+ public:
+  std::shared_ptr<Call> call;
+  std::vector<py::buffer_info> buffers;
+};
+
+class PyCommunicator {
+ public:
+  PyCommunicator(std::shared_ptr<Transport> transport, const Options& options)
+      : comm_(std::make_unique<CompressedAllgather>(std::move(transport), options)) {}
+
+  ~PyCommunicator() {
+    // The worker may need the GIL (callback transports) and borrows the buffers of `under_way_`.
+    const py::gil_scoped_release release;
+    comm_.reset();
+  }
+  PyCommunicator(const PyCommunicator&) = delete;
+  PyCommunicator& operator=(const PyCommunicator&) = delete;
+
+  using Segments = std::vector<std::pair<ShardId, std::uint64_t>>;
+
+  std::shared_ptr<PyCall> gather(const Segments& segments, const std::string& dtype,
+                                 const py::buffer& src,
+                                 const std::optional<std::vector<py::buffer>>& out,
+                                 bool per_segment, bool async) {
+    auto result = std::make_shared<PyCall>();
+    GatherRequest request{
+        .segments = to_segments(segments),
+        .dtype = parse_dtype(dtype),
+        .src = {},
+        .out = {},
+        .layout = per_segment ? OutputLayout::kPerSegment : OutputLayout::kFlat};
+    result->buffers.push_back(src.request());
+    request.src = bytes_of(result->buffers.back());
+    for (const py::buffer& buffer : out.value_or(std::vector<py::buffer>{})) {
+      result->buffers.push_back(buffer.request(true));
+      request.out.push_back(bytes_of(result->buffers.back()));
+    }
+    {
+      const py::gil_scoped_release release;
+      result->call = async ? comm_->allgather_async(std::move(request))
+                           : comm_->allgather(std::move(request));
+    }
+    std::erase_if(under_way_, [](const auto& call) { return call->call->done(); });
+    if (async) {
+      under_way_.push_back(result);
+    }
+    return result;
+  }
+
+  void reject(const Segments& segments, const std::string& message) {
+    const py::gil_scoped_release release;
+    comm_->reject(to_segments(segments), message);
+  }
+
+  void reset(const std::optional<ShardId>& shard_id) {
+    const py::gil_scoped_release release;
+    shard_id ? comm_->reset(*shard_id) : comm_->reset();
+  }
+
+  Stats stats(const std::optional<ShardId>& shard_id) const {
+    const py::gil_scoped_release release;
+    return shard_id ? comm_->stats(*shard_id) : comm_->stats();
+  }
+
+  Memory memory() const {
+    const py::gil_scoped_release release;
+    return comm_->memory();
+  }
+
+  void close() {
+    {
+      const py::gil_scoped_release release;
+      comm_->close();
+    }
+    under_way_.clear();
+  }
+
+  const CompressedAllgather& native() const { return *comm_; }
+
+ private:
+  static std::vector<Segment> to_segments(const Segments& segments) {
+    std::vector<Segment> converted;
+    for (const auto& [id, numel] : segments) {
+      converted.push_back({id, numel});
+    }
+    return converted;
+  }
+
+  std::vector<std::shared_ptr<PyCall>> under_way_;  // keeps borrowed buffers alive if the caller drops the handle
+  std::unique_ptr<CompressedAllgather> comm_;
+};
+
+py::dict to_dict(const Stats& stats) {
+  py::dict dict;
+  dict["calls"] = stats.calls;
+  dict["values"] = stats.values;
+  dict["raw_bytes"] = stats.raw_bytes;
+  dict["wire_bytes"] = stats.wire_bytes;
+  dict["control_bytes"] = stats.control_bytes;
+  dict["key_frames"] = stats.key_frames;
+  dict["delta_frames"] = stats.delta_frames;
+  dict["raw_frames"] = stats.raw_frames;
+  dict["bare_segments"] = stats.bare_segments;
+  dict["blocks"] = stats.blocks;
+  dict["changed_blocks"] = stats.changed_blocks;
+  dict["encode_ns"] = stats.encode_ns;
+  dict["exchange_ns"] = stats.exchange_ns;
+  dict["decode_ns"] = stats.decode_ns;
+  dict["stateless_by_budget"] = stats.stateless_by_budget;
+  return dict;
+}
+
+py::dict to_dict(const Memory& memory) {
+  py::dict dict;
+  dict["hash_cache"] = memory.hash_cache;
+  dict["staged_hashes"] = memory.staged_hashes;
+  dict["exp_cache"] = memory.exp_cache;
+  dict["send_arena"] = memory.send_arena;
+  dict["recv_arena"] = memory.recv_arena;
+  dict["scratch_arena"] = memory.scratch_arena;
+  dict["total"] = memory.total();
+  return dict;
+}
+
+// Arrays over memory that the call owns; each keeps the call alive.
+py::list outputs(const std::shared_ptr<PyCall>& self) {
+  py::list arrays;
+  const py::object owner = py::cast(self);
+  for (const auto& bytes : self->call->outputs()) {
+    arrays.append(py::array_t<std::uint8_t>(static_cast<py::ssize_t>(bytes.size()),
+                                            reinterpret_cast<std::uint8_t*>(bytes.data()), owner));
+  }
+  return arrays;
+}
+
+void bind_call(py::module_& module) {
+  py::classh<PyCall>(module, "Call")
+      .def("done", [](const PyCall& self) { return self.call->done(); })
+      .def(
+          "wait",
+          [](const PyCall& self, std::optional<double> timeout_s) {
+            const py::gil_scoped_release release;
+            self.call->wait(timeout_s ? std::optional(std::chrono::nanoseconds(
+                                            static_cast<std::int64_t>(*timeout_s * 1e9)))
+                                      : std::nullopt);
+          },
+          py::arg("timeout_s") = py::none())
+      .def("outputs", &outputs);
+}
+
+}  // namespace
+
+void bind_communicator(py::module_& module) {
+  bind_call(module);
+  py::classh<PyCommunicator>(module, "Communicator")
+      .def(py::init([](std::shared_ptr<Transport> transport, const std::string& reuse,
+                       const std::string& coder, std::uint32_t block_size,
+                       std::optional<std::uint64_t> cache_budget_bytes, std::size_t threads) {
+             return std::make_shared<PyCommunicator>(
+                 std::move(transport), Options{.reuse = parse_reuse_mode(reuse),
+                                               .coder = parse_coder(coder),
+                                               .block_size = block_size,
+                                               .cache_budget_bytes = cache_budget_bytes,
+                                               .threads = threads});
+           }),
+           py::arg("transport"), py::kw_only(), py::arg("reuse"), py::arg("coder"),
+           py::arg("block_size"), py::arg("cache_budget_bytes"), py::arg("threads"))
+      .def_property_readonly("rank",
+                             [](const PyCommunicator& self) { return value(self.native().rank()); })
+      .def_property_readonly(
+          "world_size",
+          [](const PyCommunicator& self) { return value(self.native().world_size()); })
+      .def(
+          "start",
+          [](PyCommunicator& self, const PyCommunicator::Segments& segments,
+             const std::string& dtype, const py::buffer& src,
+             const std::optional<std::vector<py::buffer>>& out, bool per_segment) {
+            return self.gather(segments, dtype, src, out, per_segment, true);
+          },
+          py::arg("segments"), py::arg("dtype"), py::arg("src"), py::arg("out"),
+          py::arg("per_segment"))
+      .def(
+          "run",
+          [](PyCommunicator& self, const PyCommunicator::Segments& segments,
+             const std::string& dtype, const py::buffer& src,
+             const std::optional<std::vector<py::buffer>>& out, bool per_segment) {
+            return self.gather(segments, dtype, src, out, per_segment, false);
+          },
+          py::arg("segments"), py::arg("dtype"), py::arg("src"), py::arg("out"),
+          py::arg("per_segment"))
+      .def("reject", &PyCommunicator::reject, py::arg("segments"), py::arg("message"))
+      .def("reset", &PyCommunicator::reset, py::arg("shard_id") = py::none())
+      .def(
+          "stats",
+          [](const PyCommunicator& self, const std::optional<ShardId>& shard_id) {
+            return to_dict(self.stats(shard_id));
+          },
+          py::arg("shard_id") = py::none())
+      .def("memory", [](const PyCommunicator& self) { return to_dict(self.memory()); })
+      .def("close", &PyCommunicator::close);
+}
+
+}  // namespace ciera::bindings

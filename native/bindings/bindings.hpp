@@ -1,0 +1,28 @@
+// What the binding files of the module share.
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <span>
+#include <string>
+
+#include "ciera/compressed_allgather.hpp"
+
+namespace ciera::bindings {
+
+// The contiguous bytes of a buffer object; throws TypeError otherwise. The buffer_info keeps the export alive.
+std::span<std::byte> bytes_of(const pybind11::buffer_info& info);
+
+// The value with that name; throws Error (kArgument) listing the possible ones.
+ReuseMode parse_reuse_mode(const std::string& text);
+Coder parse_coder(const std::string& text);
+DType parse_dtype(const std::string& text);
+
+void bind_errors(pybind11::module_& module);
+void bind_transports(pybind11::module_& module);
+void bind_communicator(pybind11::module_& module);
+void bind_codec(pybind11::module_& module);
+
+}  // namespace ciera::bindings
