@@ -1,0 +1,332 @@
+// The orchestrator over loopback: results, state, agreement and faults.
+#include <atomic>
+
+#include "ranks.hpp"
+#include "transport/wrapping.hpp"
+
+namespace ciera {
+namespace {
+
+using testing::bytes;
+using testing::error_of;
+using testing::on_ranks;
+using testing::weights;
+using testing::words_of;
+
+// What a plain all-gather gives at `step` when rank r holds `numels[r]` words.
+std::vector<std::uint16_t> expected(const std::vector<std::size_t>& numels, std::size_t step) {
+  std::vector<std::uint16_t> all;
+  for (std::size_t r = 0; r < numels.size(); ++r) {
+    const auto own = weights(r, step, numels[r]);
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  return all;
+}
+
+class EveryMode : public ::testing::TestWithParam<std::tuple<ReuseMode, Coder, std::uint32_t>> {};
+
+TEST_P(EveryMode, GathersUnevenShardsBitForBitOverSteps) {
+  const auto [mode, coder, world] = GetParam();
+  std::vector<std::size_t> numels;
+  for (std::uint32_t r = 0; r < world; ++r) {
+    numels.push_back(r == 1 ? 0 : 1000 + 37 * r);
+  }
+  on_ranks(world, [&, mode = mode, coder = coder](std::size_t rank, auto transport) {
+    CompressedAllgather comm(transport, {.reuse = mode, .coder = coder, .block_size = 64});
+    for (std::size_t step = 0; step < 4; ++step) {
+      const auto own = weights(rank, step, numels[rank]);
+      const auto call = comm.allgather({.segments = {{"w", own.size()}}, .src = bytes(own), .out = {}});
+      EXPECT_EQ(words_of(call->outputs()[0]), expected(numels, step));
+    }
+    const Stats stats = comm.stats();
+    EXPECT_EQ(stats.calls, 4U);
+    if (mode == ReuseMode::kExponentBlock && numels[rank] > 0) {
+      EXPECT_EQ(stats.delta_frames, 3U);
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Loopback, EveryMode,
+    ::testing::Combine(::testing::Values(ReuseMode::kOff, ReuseMode::kExponentOnly,
+                                         ReuseMode::kExponentBlock),
+                       ::testing::Values(Coder::kRaw, Coder::kRans),
+                       ::testing::Values(1U, 2U, 3U, 8U)));
+
+TEST(Allgather, GathersInPlaceWithPaddedExchangeAsWithPerRankCounts) {
+  const std::vector<std::size_t> numels{600, 512, 100};
+  for (const CountSupport support : {CountSupport::kEqualOnly, CountSupport::kPerRank}) {
+    on_ranks(3, [&](std::size_t rank, auto inner) {
+      auto recording = std::make_shared<RecordingTransport>(inner, support);
+      for (const ReuseMode mode : {ReuseMode::kOff, ReuseMode::kExponentBlock}) {
+        CompressedAllgather comm(recording, {.reuse = mode});
+        const std::size_t start = rank == 0 ? 0 : (rank == 1 ? 600 : 1112);
+        for (std::size_t step = 0; step < 3; ++step) {
+          std::vector<std::uint16_t> out(1212);
+          const auto own = weights(rank, step, numels[rank]);
+          std::ranges::copy(own, out.begin() + static_cast<std::ptrdiff_t>(start));
+          const auto all = std::as_writable_bytes(std::span(out));
+          comm.allgather({.segments = {{std::int64_t{7}, own.size()}},
+                          .src = all.subspan(2 * start, 2 * own.size()),
+                          .out = {all}});
+          EXPECT_EQ(out, expected(numels, step));
+        }
+      }
+    });
+  }
+}
+
+TEST(Allgather, GathersSegmentsOfMixedKnownAndNewShards) {
+  on_ranks(2, [](std::size_t rank, auto transport) {
+    CompressedAllgather comm(transport, {});
+    for (std::size_t step = 0; step < 3; ++step) {
+      // "b" is new at step 1; the order changes at step 2.
+      std::vector<Segment> segments{{"a", 700}};
+      if (step == 1) {
+        segments.push_back({"b", 30});
+      } else if (step == 2) {
+        segments.insert(segments.begin(), {"b", 30});
+      }
+      std::size_t total = 0;
+      for (const Segment& segment : segments) {
+        total += segment.numel;
+      }
+      const auto own = weights(rank, step, total);
+      const auto call = comm.allgather({.segments = segments,
+                                        .src = bytes(own),
+                                        .out = {},
+                                        .layout = OutputLayout::kPerSegment});
+      const auto first = weights(0, step, total);
+      const auto second = weights(1, step, total);
+      std::size_t offset = 0;
+      for (std::size_t s = 0; s < segments.size(); ++s) {
+        const auto from = static_cast<std::ptrdiff_t>(offset);
+        const auto to = static_cast<std::ptrdiff_t>(offset + segments[s].numel);
+        std::vector<std::uint16_t> want(first.begin() + from, first.begin() + to);
+        want.insert(want.end(), second.begin() + from, second.begin() + to);
+        EXPECT_EQ(words_of(call->outputs()[s]), want) << "step " << step << " segment " << s;
+        offset += segments[s].numel;
+      }
+    }
+    EXPECT_EQ(comm.stats("a").delta_frames, 2U);
+    EXPECT_EQ(comm.stats("b").delta_frames, 1U);
+  });
+}
+
+TEST(Allgather, CountsEveryByteItSends) {
+  on_ranks(2, [](std::size_t rank, auto inner) {
+    auto recording = std::make_shared<RecordingTransport>(inner, CountSupport::kPerRank);
+    CompressedAllgather comm(recording, {});
+    for (std::size_t step = 0; step < 3; ++step) {
+      const auto own = weights(rank, step, 5000);
+      comm.allgather({.segments = {{"x", 2000}, {"y", 3000}}, .src = bytes(own), .out = {}});
+    }
+    EXPECT_EQ(comm.stats().wire_bytes, recording->sent_bytes());
+  });
+}
+
+TEST(Allgather, RunsAsyncCallsInOrder) {
+  on_ranks(2, [](std::size_t rank, auto transport) {
+    CompressedAllgather comm(transport, {});
+    std::vector<std::vector<std::uint16_t>> inputs;
+    std::vector<std::shared_ptr<Call>> calls;
+    for (std::size_t step = 0; step < 6; ++step) {
+      inputs.push_back(weights(rank, step, 3000));
+      calls.push_back(comm.allgather_async(
+          {.segments = {{"w", 3000}}, .src = bytes(inputs.back()), .out = {}}));
+    }
+    for (std::size_t step = 0; step < 6; ++step) {
+      calls[step]->wait({});
+      EXPECT_EQ(words_of(calls[step]->outputs()[0]), expected({3000, 3000}, step));
+    }
+  });
+}
+
+TEST(Allgather, ShardBeyondTheBudgetTravelsWithoutState) {
+  on_ranks(2, [](std::size_t rank, auto transport) {
+    // Room for one shard of 1024 values: 1024 bytes of exponents and 2 blocks of 32 bytes.
+    CompressedAllgather comm(transport, {.cache_budget_bytes = 1024 + 64});
+    for (std::size_t step = 0; step < 3; ++step) {
+      const auto own = weights(rank, step, 1024);
+      for (const char* id : {"first", "second"}) {
+        const auto call = comm.allgather({.segments = {{id, 1024}}, .src = bytes(own), .out = {}});
+        EXPECT_EQ(words_of(call->outputs()[0]), expected({1024, 1024}, step));
+      }
+    }
+    EXPECT_EQ(comm.stats("first").delta_frames, 2U);
+    EXPECT_EQ(comm.stats("second").delta_frames, 0U);
+    EXPECT_EQ(comm.stats("second").stateless_by_budget, 3U);
+    const Memory memory = comm.memory();
+    EXPECT_EQ(memory.exp_cache + memory.hash_cache + memory.staged_hashes, 1024U + 64U);
+  });
+}
+
+TEST(Disagreement, ThrowsOnEveryRankAndTheNextAgreedCallWorks) {
+  struct Case {
+    const char* what;
+    std::function<Error(CompressedAllgather&, std::size_t, std::span<const std::byte>)> call;
+    ErrorCode code;
+  };
+  const auto gather = [](CompressedAllgather& comm, ShardId id, DType dtype, std::size_t numel,
+                         std::span<const std::byte> src) {
+    const auto error = error_of([&] {
+      comm.allgather({.segments = {{id, numel}}, .dtype = dtype, .src = src, .out = {}});
+    });
+    return error.value_or(Error(ErrorCode::kArgument, "nothing was thrown"));
+  };
+  const std::vector<Case> cases{
+      {"shard_id=",
+       [&](auto& comm, std::size_t rank, auto src) {
+         return gather(comm, rank == 1 ? "other" : "w", DType::kBf16, 400, src);
+       },
+       ErrorCode::kRankMismatch},
+      {"dtype=",
+       [&](auto& comm, std::size_t rank, auto src) {
+         return gather(comm, "fresh", rank == 1 ? DType::kFp16 : DType::kBf16, 400, src);
+       },
+       ErrorCode::kRankMismatch},
+      {"epoch=",
+       [&](auto& comm, std::size_t rank, auto src) {
+         if (rank == 1) {
+           comm.reset(ShardId("w"));
+         }
+         const Error error = gather(comm, "w", DType::kBf16, 400, src);
+         comm.reset();
+         return error;
+       },
+       ErrorCode::kRankMismatch},
+  };
+  on_ranks(3, [&](std::size_t rank, auto transport) {
+    CompressedAllgather comm(transport, {});
+    const auto own = weights(rank, 0, 400);
+    for (const Case& one : cases) {
+      comm.allgather({.segments = {{"w", 400}}, .src = bytes(own), .out = {}});
+      const Error error = one.call(comm, rank, bytes(own));
+      EXPECT_EQ(error.code(), one.code) << error.what();
+      EXPECT_NE(std::string(error.what()).find(one.what), std::string::npos) << error.what();
+    }
+    const auto call = comm.allgather({.segments = {{"w", 400}}, .src = bytes(own), .out = {}});
+    EXPECT_EQ(words_of(call->outputs()[0]), expected({400, 400, 400}, 0));
+  });
+}
+
+TEST(Disagreement, OptionsThatDifferThrowOnEveryRank) {
+  on_ranks(2, [](std::size_t rank, auto transport) {
+    CompressedAllgather comm(transport, {.block_size = rank == 0 ? 512U : 256U});
+    const auto own = weights(rank, 0, 64);
+    const auto error = error_of(
+        [&] { comm.allgather({.segments = {{"w", 64}}, .src = bytes(own), .out = {}}); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), ErrorCode::kRankMismatch);
+    EXPECT_NE(std::string(error->what()).find("block_size=256"), std::string::npos);
+  });
+}
+
+TEST(BadArguments, OfOneRankThrowOnEveryRankAndChangeNothing) {
+  on_ranks(2, [](std::size_t rank, auto transport) {
+    CompressedAllgather comm(transport, {});
+    const auto own = weights(rank, 0, 400);
+    comm.allgather({.segments = {{"w", 400}}, .src = bytes(own), .out = {}});
+    std::vector<std::byte> out(1600);
+    const std::vector<GatherRequest> bad{
+        {.segments = {{"w", 400}}, .src = bytes(own), .out = {std::span(out).first(1598)}},
+        {.segments = {{"w", 400}}, .dtype = DType::kFp16, .src = bytes(own), .out = {}},
+        {.segments = {{"w", 399}}, .src = bytes(own).first(798), .out = {}},
+        {.segments = {{"w", 400}}, .src = bytes(own).first(798), .out = {}},
+        {.segments = {{"w", 200}, {"w", 200}}, .src = bytes(own), .out = {}},
+        {.segments = {}, .src = {}, .out = {}},
+        {.segments = {{"w", 400}}, .src = std::span(out).subspan(8, 800), .out = {out}},
+    };
+    for (const GatherRequest& request : bad) {
+      const auto error = error_of([&] {
+        comm.allgather(rank == 0 ? request
+                                 : GatherRequest{.segments = {{"w", 400}}, .src = bytes(own), .out = {}});
+      });
+      ASSERT_TRUE(error);
+      if (rank == 0) {
+        EXPECT_TRUE(error->code() == ErrorCode::kArgument || error->code() == ErrorCode::kShardChanged);
+      } else {
+        EXPECT_EQ(error->code(), ErrorCode::kPeerFailed);
+      }
+      EXPECT_NE(std::string(error->what()).find("rank 0"), std::string::npos) << error->what();
+    }
+    comm.allgather({.segments = {{"w", 400}}, .src = bytes(own), .out = {}});
+    EXPECT_EQ(comm.stats("w").delta_frames, 1U);  // the state survived all of them
+  });
+}
+
+TEST(DamagedFrame, IsRefusedOnEveryRankLeavesOutAloneAndTheNextCallSendsKeyFrames) {
+  on_ranks(2, [](std::size_t rank, auto inner) {
+    std::atomic<bool> damage = false;
+    auto faulty = std::make_shared<FaultyTransport>(inner, [&](std::span<std::byte> received) {
+      if (damage && received.size() > 512 && rank == 1) {  // a payload, not rows
+        received[received.size() / 4] ^= std::byte{1};      // in the half of rank 0
+      }
+    });
+    CompressedAllgather comm(faulty, {});
+    const auto own = weights(rank, 0, 4000);
+    comm.allgather({.segments = {{"w", 4000}}, .src = bytes(own), .out = {}});
+    damage = true;
+    std::vector<std::byte> out(16000, std::byte{0x5A});
+    const auto error = error_of(
+        [&] { comm.allgather({.segments = {{"w", 4000}}, .src = bytes(own), .out = {out}}); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), ErrorCode::kFrame);
+    EXPECT_NE(std::string(error->what()).find("rank 1 refused what rank 0 sent: bad_checksum"),
+              std::string::npos)
+        << error->what();
+    if (rank == 1) {
+      EXPECT_EQ(out, std::vector<std::byte>(16000, std::byte{0x5A}));
+    }
+    damage = false;
+    const auto call = comm.allgather({.segments = {{"w", 4000}}, .src = bytes(own), .out = {}});
+    EXPECT_EQ(words_of(call->outputs()[0]), expected({4000, 4000}, 0));
+    EXPECT_EQ(comm.stats("w").key_frames, 2U);
+  });
+}
+
+TEST(Deadline, NamesTheMissingRankAndPoisonsTheCommunicator) {
+  const auto transports = make_loopback(WorldSize{2}, std::chrono::milliseconds(50));
+  CompressedAllgather comm(transports[0], {});
+  const auto own = weights(0, 0, 8);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const auto error =
+        error_of([&] { comm.allgather({.segments = {{"w", 8}}, .src = bytes(own), .out = {}}); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), attempt == 0 ? ErrorCode::kDeadline : ErrorCode::kTransport);
+    EXPECT_NE(std::string(error->what()).find("rank(s) 1"), std::string::npos) << error->what();
+  }
+  comm.close();
+  const auto closed =
+      error_of([&] { comm.allgather({.segments = {{"w", 8}}, .src = bytes(own), .out = {}}); });
+  ASSERT_TRUE(closed);
+  EXPECT_EQ(closed->code(), ErrorCode::kClosed);
+}
+
+TEST(RandomLegalCalls, MatchAModelOfAPlainAllgather) {
+  const unsigned seed = 20260;
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  on_ranks(3, [&](std::size_t rank, auto transport) {
+    CompressedAllgather comm(transport, {.block_size = 32, .cache_budget_bytes = 9000});
+    std::mt19937 random(seed);  // the same sequence on every rank
+    std::map<int, std::size_t> lengths;
+    for (int i = 0; i < 150; ++i) {
+      const int id = static_cast<int>(random() % 6);
+      const auto step = static_cast<std::size_t>(random() % 5);
+      if (random() % 20 == 0) {
+        comm.reset(ShardId(std::int64_t{id}));
+        lengths.erase(id);
+      }
+      const std::size_t drawn = random() % 900;
+      const std::size_t base = lengths.try_emplace(id, drawn).first->second;
+      const std::vector<std::size_t> numels{base, base / 2, base + 5};
+      const auto own = weights(rank, step, numels[rank]);
+      const auto call = comm.allgather(
+          {.segments = {{std::int64_t{id}, own.size()}}, .src = bytes(own), .out = {}});
+      ASSERT_EQ(words_of(call->outputs()[0]), expected(numels, step)) << "call " << i;
+    }
+  });
+}
+
+}  // namespace
+}  // namespace ciera
