@@ -54,10 +54,10 @@ py::tuple encode_frame(const py::bytes& src, const FrameArguments& arguments,
   const std::uint64_t blocks = host::block_count(params.numel, params.block_size);
   std::vector<host::BlockHash> old_hashes(view(hashes).size() / sizeof(host::BlockHash));
   if (!old_hashes.empty()) {
-    std::memcpy(old_hashes.data(), view(hashes).data(), old_hashes.size() * sizeof(host::BlockHash));
+    std::memcpy(old_hashes.data(), view(hashes).data(),
+                old_hashes.size() * sizeof(host::BlockHash));
   }
-  std::vector<host::BlockHash> new_hashes(
-      params.mode == ReuseMode::kExponentBlock ? blocks : 0);
+  std::vector<host::BlockHash> new_hashes(params.mode == ReuseMode::kExponentBlock ? blocks : 0);
   std::vector<std::byte> frame(host::max_frame_bytes(params));
   std::vector<std::byte> scratch(host::encode_scratch_bytes(params));
   const auto result = host::encode(params, input, old_hashes, new_hashes, frame, scratch, nullptr);
@@ -105,9 +105,9 @@ void bind_codec(py::module_& module) {
       [](const py::bytes& frame, const std::string& mode, const std::string& dtype,
          std::uint32_t block_size, std::uint64_t numel, const ShardId& shard_id,
          std::uint64_t base_epoch, std::uint64_t base_digest, const py::bytes& exponents) {
-        return decode_frame(
-            frame, {mode, "rans", dtype, block_size, shard_id, base_epoch, base_digest}, numel,
-            exponents);
+        return decode_frame(frame,
+                            {mode, "rans", dtype, block_size, shard_id, base_epoch, base_digest},
+                            numel, exponents);
       },
       py::arg("frame"), py::kw_only(), py::arg("mode"), py::arg("dtype"), py::arg("block_size"),
       py::arg("numel"), py::arg("shard_id"), py::arg("base_epoch"), py::arg("base_digest"),

@@ -36,12 +36,11 @@ class PyCommunicator {
                                  const std::optional<std::vector<py::buffer>>& out,
                                  bool per_segment, bool async) {
     auto result = std::make_shared<PyCall>();
-    GatherRequest request{
-        .segments = to_segments(segments),
-        .dtype = parse_dtype(dtype),
-        .src = {},
-        .out = {},
-        .layout = per_segment ? OutputLayout::kPerSegment : OutputLayout::kFlat};
+    GatherRequest request{.segments = to_segments(segments),
+                          .dtype = parse_dtype(dtype),
+                          .src = {},
+                          .out = {},
+                          .layout = per_segment ? OutputLayout::kPerSegment : OutputLayout::kFlat};
     result->buffers.push_back(src.request());
     request.src = bytes_of(result->buffers.back());
     for (const py::buffer& buffer : out.value_or(std::vector<py::buffer>{})) {
@@ -50,8 +49,8 @@ class PyCommunicator {
     }
     {
       const py::gil_scoped_release release;
-      result->call = async ? comm_->allgather_async(std::move(request))
-                           : comm_->allgather(std::move(request));
+      result->call =
+          async ? comm_->allgather_async(std::move(request)) : comm_->allgather(std::move(request));
     }
     std::erase_if(under_way_, [](const auto& call) { return call->call->done(); });
     if (async) {
@@ -99,7 +98,8 @@ class PyCommunicator {
     return converted;
   }
 
-  std::vector<std::shared_ptr<PyCall>> under_way_;  // keeps borrowed buffers alive if the caller drops the handle
+  std::vector<std::shared_ptr<PyCall>>
+      under_way_;  // keeps borrowed buffers alive if the caller drops the handle
   std::unique_ptr<CompressedAllgather> comm_;
 };
 

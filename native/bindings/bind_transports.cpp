@@ -9,8 +9,8 @@ namespace py = pybind11;
 
 namespace {
 
-// A transport written in Python (mpi4py, torch.distributed). Its methods run with the GIL held, on the calling thread or
-// on the communicator's worker.
+// A transport written in Python (mpi4py, torch.distributed). Its methods run with the GIL held, on
+// the calling thread or on the communicator's worker.
 class CallbackTransport final : public Transport {
  public:
   explicit CallbackTransport(py::object impl)
@@ -78,7 +78,8 @@ class CallbackTransport final : public Transport {
       body();
     } catch (py::error_already_set& raised) {
       const py::object deadline = py::module_::import("ciera.errors").attr("DeadlineError");
-      const ErrorCode code = raised.matches(deadline) ? ErrorCode::kDeadline : ErrorCode::kTransport;
+      const ErrorCode code =
+          raised.matches(deadline) ? ErrorCode::kDeadline : ErrorCode::kTransport;
       throw Error(code, name_ + " transport: " + py::str(raised.value()).cast<std::string>());
     }
   }
@@ -109,7 +110,8 @@ void bind_transport_class(py::module_& module) {
              const auto from_bytes = bytes_of(from);
              const auto to_bytes = bytes_of(to);
              if (to_bytes.size() != from_bytes.size() * value(self.world_size())) {
-               throw Error(ErrorCode::kArgument, "recv must hold world_size times the bytes of send");
+               throw Error(ErrorCode::kArgument,
+                           "recv must hold world_size times the bytes of send");
              }
              const py::gil_scoped_release release;
              self.allgather(from_bytes, to_bytes);

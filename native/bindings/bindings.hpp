@@ -12,7 +12,8 @@
 
 namespace ciera::bindings {
 
-// The contiguous bytes of a buffer object; throws TypeError otherwise. The buffer_info keeps the export alive.
+// The contiguous bytes of a buffer object; throws TypeError otherwise. The buffer_info keeps the
+// export alive.
 std::span<std::byte> bytes_of(const pybind11::buffer_info& info);
 
 // The value with that name; throws Error (kArgument) listing the possible ones.

@@ -21,8 +21,8 @@ ReuseMode parse_reuse_mode(const std::string& text) {
   if (const auto mode = reuse_mode_from_name(text)) {
     return *mode;
   }
-  throw Error(ErrorCode::kArgument, "unknown reuse mode '" + text +
-                                        "'; give one of off, exponent-only, exponent-block");
+  throw Error(ErrorCode::kArgument,
+              "unknown reuse mode '" + text + "'; give one of off, exponent-only, exponent-block");
 }
 
 Coder parse_coder(const std::string& text) {
@@ -36,8 +36,8 @@ DType parse_dtype(const std::string& text) {
   if (const auto dtype = dtype_from_name(text)) {
     return *dtype;
   }
-  throw Error(ErrorCode::kArgument, "unknown dtype '" + text +
-                                        "'; give one of bf16, fp16, fp32, opaque8 to opaque128");
+  throw Error(ErrorCode::kArgument,
+              "unknown dtype '" + text + "'; give one of bf16, fp16, fp32, opaque8 to opaque128");
 }
 
 }  // namespace ciera::bindings

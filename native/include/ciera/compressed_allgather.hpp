@@ -17,17 +17,17 @@
 
 namespace ciera {
 
-// A caller's stable name for a shard. The state of a shard_id belongs to one communicator, so to one group and its rank
-// order.
+// A caller's stable name for a shard. The state of a shard_id belongs to one communicator, so to
+// one group and its rank order.
 using ShardId = std::variant<std::string, std::int64_t>;
 
 // Equal on all ranks, except `threads`; compared in the first row of every call.
 struct Options {
   ReuseMode reuse = ReuseMode::kExponentBlock;
   Coder coder = Coder::kRans;
-  std::uint32_t block_size = 512;                   // values; a multiple of 8 from 8 to 65536
-  std::optional<std::uint64_t> cache_budget_bytes;  // for all reuse state; nothing = no limit
-  std::size_t threads = 0;                          // host codec threads; 0 = cores / ranks on this host
+  std::uint32_t block_size = 512;                     // values; a multiple of 8 from 8 to 65536
+  std::optional<std::uint64_t> cache_budget_bytes{};  // for all reuse state; nothing = no limit
+  std::size_t threads = 0;  // host codec threads; 0 = cores / ranks on this host
 };
 
 struct Segment {
@@ -35,21 +35,23 @@ struct Segment {
   std::uint64_t numel = 0;  // this rank's values; may differ between ranks
 };
 
-// kFlat: one buffer, rank-major, each rank's segments one after the other (what a plain all-gather of `src` gives).
-// kPerSegment: one rank-major buffer a segment.
+// kFlat: one buffer, rank-major, each rank's segments one after the other (what a plain all-gather
+// of `src` gives). kPerSegment: one rank-major buffer a segment.
 enum class OutputLayout { kFlat, kPerSegment };
 
 // Borrowed until the call is complete.
 struct GatherRequest {
-  std::vector<Segment> segments;         // at least one, no shard_id twice
-  DType dtype = DType::kBf16;            // of all segments
-  std::span<const std::byte> src;        // the segments, one after the other
-  std::vector<std::span<std::byte>> out; // empty: the library allocates; else one (kFlat) or one a segment
+  std::vector<Segment> segments{};   // at least one, no shard_id twice
+  DType dtype = DType::kBf16;        // of all segments
+  std::span<const std::byte> src{};  // the segments, one after the other
+  std::vector<std::span<std::byte>>
+      out{};  // empty: the library allocates; else one (kFlat) or one a segment
   OutputLayout layout = OutputLayout::kFlat;
 };
 
-// Counted since creation or reset, for one shard or for all. Bytes are what this rank sent, everything included;
-// control_bytes is the part of wire_bytes that is rows. Rows of a call are attributed to its first segment.
+// Counted since creation or reset, for one shard or for all. Bytes are what this rank sent,
+// everything included; control_bytes is the part of wire_bytes that is rows. Rows of a call are
+// attributed to its first segment.
 struct Stats {
   std::uint64_t calls = 0;
   std::uint64_t values = 0;
@@ -65,13 +67,14 @@ struct Stats {
   std::uint64_t encode_ns = 0;
   std::uint64_t exchange_ns = 0;
   std::uint64_t decode_ns = 0;
-  std::uint64_t stateless_by_budget = 0;  // calls in which the shard had no state because the budget was spent
+  std::uint64_t stateless_by_budget =
+      0;  // calls in which the shard had no state because the budget was spent
 
   Stats& operator+=(const Stats& other);
 };
 
-// Bytes held now. exp_cache: 1 byte a remote value; hash_cache and staged_hashes: 16 bytes a block of the own shard each.
-// The budget bounds the sum of these three.
+// Bytes held now. exp_cache: 1 byte a remote value; hash_cache and staged_hashes: 16 bytes a block
+// of the own shard each. The budget bounds the sum of these three.
 struct Memory {
   std::uint64_t hash_cache = 0;
   std::uint64_t staged_hashes = 0;
@@ -89,17 +92,19 @@ class Call {
  public:
   virtual ~Call() = default;
   virtual bool done() const = 0;
-  // Blocks until complete; throws the call's Error. With a timeout: Error (kDeadline) when it is not complete by then;
-  // the call goes on and may be waited for again.
+  // Blocks until complete; throws the call's Error. With a timeout: Error (kDeadline) when it is
+  // not complete by then; the call goes on and may be waited for again.
   virtual void wait(std::optional<std::chrono::nanoseconds> timeout) = 0;
-  // After wait(): the result buffers, those of the request or the library's own (which live as long as this object).
+  // After wait(): the result buffers, those of the request or the library's own (which live as long
+  // as this object).
   virtual const std::vector<std::span<std::byte>>& outputs() const = 0;
 };
 
-// One rank's end. Calls are collective: all ranks make the same calls in the same order. From one thread at a time; a
-// second thread inside at the same moment gets Error (kConcurrentCall). An error in the arguments of one rank is told to the
-// others, so that each rank throws and none waits; nothing has changed then. After a refused frame (kFrame) every rank has
-// dropped the state of the call's shards, the contents of `out` are unspecified, and the call may be repeated. After
+// One rank's end. Calls are collective: all ranks make the same calls in the same order. From one
+// thread at a time; a second thread inside at the same moment gets Error (kConcurrentCall). An
+// error in the arguments of one rank is told to the others, so that each rank throws and none
+// waits; nothing has changed then. After a refused frame (kFrame) every rank has dropped the state
+// of the call's shards, the contents of `out` are unspecified, and the call may be repeated. After
 // kTransport or kDeadline only close() remains.
 class CompressedAllgather {
  public:
@@ -116,12 +121,14 @@ class CompressedAllgather {
   std::shared_ptr<Call> allgather(GatherRequest request);
   // Returns at once; calls run in the order they were started.
   std::shared_ptr<Call> allgather_async(GatherRequest request);
-  // Takes part in the call that the peers make for these shards, as a rank whose arguments are wrong: they get
-  // Error (kPeerFailed) with this message. For language bindings that find errors before a request exists.
+  // Takes part in the call that the peers make for these shards, as a rank whose arguments are
+  // wrong: they get Error (kPeerFailed) with this message. For language bindings that find errors
+  // before a request exists.
   void reject(const std::vector<Segment>& segments, const std::string& message);
 
-  // Forgets one shard, or all: the next frame is a key frame and dtype and lengths may change. All ranks must do it between
-  // the same two calls; otherwise the next call throws kRankMismatch on every rank. Waits for calls under way.
+  // Forgets one shard, or all: the next frame is a key frame and dtype and lengths may change. All
+  // ranks must do it between the same two calls; otherwise the next call throws kRankMismatch on
+  // every rank. Waits for calls under way.
   void reset(const ShardId& shard_id);
   void reset();
 

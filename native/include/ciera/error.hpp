@@ -1,5 +1,5 @@
-// The one exception type of the library. A caller's mistake and a failing environment throw; bad data from a peer is a
-// Verdict first and becomes an Error with kFrame on every rank.
+// The one exception type of the library. A caller's mistake and a failing environment throw; bad
+// data from a peer is a Verdict first and becomes an Error with kFrame on every rank.
 #pragma once
 
 #include <stdexcept>

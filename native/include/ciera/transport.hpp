@@ -13,9 +13,10 @@ namespace ciera {
 // Whether a transport can move a different number of bytes from each rank in one call.
 enum class CountSupport { kEqualOnly, kPerRank };
 
-// One rank's end of a group. All ranks issue the same calls in the same order; every call blocks until this rank's
-// `recv` is complete and its `send` may be reused. A failure throws Error (kTransport or kDeadline) and leaves the
-// transport unusable. Calls come from one thread at a time, not always the same one.
+// One rank's end of a group. All ranks issue the same calls in the same order; every call blocks
+// until this rank's `recv` is complete and its `send` may be reused. A failure throws Error
+// (kTransport or kDeadline) and leaves the transport unusable. Calls come from one thread at a
+// time, not always the same one.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -27,11 +28,13 @@ class Transport {
   virtual std::uint32_t local_world_size() const = 0;
   virtual CountSupport count_support() const = 0;
 
-  // Equal sizes: recv holds world_size * send.size() bytes, rank-major. `send` may be this rank's slot of `recv`.
+  // Equal sizes: recv holds world_size * send.size() bytes, rank-major. `send` may be this rank's
+  // slot of `recv`.
   virtual void allgather(std::span<const std::byte> send, std::span<std::byte> recv) = 0;
 
-  // counts[r] bytes of rank r go to recv[offsets[r]]; send.size() == counts[rank]. The same counts on every rank (offsets
-  // may differ). `send` may be this rank's slot of `recv`. Only with CountSupport::kPerRank.
+  // counts[r] bytes of rank r go to recv[offsets[r]]; send.size() == counts[rank]. The same counts
+  // on every rank (offsets may differ). `send` may be this rank's slot of `recv`. Only with
+  // CountSupport::kPerRank.
   virtual void allgatherv(std::span<const std::byte> send, std::span<std::byte> recv,
                           std::span<const std::uint64_t> counts,
                           std::span<const std::uint64_t> offsets) = 0;

@@ -9,15 +9,17 @@
 
 namespace ciera {
 
-// Index of a process (or thread) in a group, and the number of them. Distinct types, so that they cannot be swapped.
+// Index of a process (or thread) in a group, and the number of them. Distinct types, so that they
+// cannot be swapped.
 enum class Rank : std::uint32_t {};
 enum class WorldSize : std::uint32_t {};
 
 constexpr std::uint32_t value(Rank rank) { return static_cast<std::uint32_t>(rank); }
 constexpr std::uint32_t value(WorldSize size) { return static_cast<std::uint32_t>(size); }
 
-// Element types. The first three have an exponent that is coded (docs/wire-format.md, section 3); the others are opaque
-// elements of a width and travel bare. The numbers of the first three are wire numbers.
+// Element types. The first three have an exponent that is coded (docs/wire-format.md, section 3);
+// the others are opaque elements of a width and travel bare. The numbers of the first three are
+// wire numbers.
 enum class DType : std::uint8_t {
   kBf16 = 1,
   kFp16 = 2,
@@ -72,7 +74,8 @@ std::optional<ReuseMode> reuse_mode_from_name(std::string_view text);
 std::optional<Coder> coder_from_name(std::string_view text);
 std::optional<DType> dtype_from_name(std::string_view text);
 
-// Why a frame was refused (docs/wire-format.md, section 8). Data from a peer never throws: it gets a verdict.
+// Why a frame was refused (docs/wire-format.md, section 8). Data from a peer never throws: it gets
+// a verdict.
 enum class Verdict : std::uint8_t {
   kOk,
   kTruncated,

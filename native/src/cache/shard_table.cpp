@@ -9,7 +9,9 @@ namespace {
 
 constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
 
-std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) { return a > kMax - b ? kMax : a + b; }
+std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) {
+  return a > kMax - b ? kMax : a + b;
+}
 
 }  // namespace
 
@@ -61,7 +63,8 @@ ShardState& ShardTable::add(const ShardId& shard_id, std::uint64_t shard_key, DT
     state.residence = fits ? Residence::kStateful : Residence::kStatelessByBudget;
   }
   if (state.residence == Residence::kStateful) {
-    const std::uint64_t blocks = codec::host::block_count(state.numels[own_rank], options.block_size);
+    const std::uint64_t blocks =
+        codec::host::block_count(state.numels[own_rank], options.block_size);
     state.hash_cache.resize(blocks);
     state.staged_hashes.resize(blocks);
     state.exp_cache.resize(state.numels.size());

@@ -24,10 +24,11 @@ struct ShardState {
   std::uint64_t state_bytes = 0;  // against the budget; the largest of any rank
 
   std::uint64_t epoch = 0;  // committed frames since the last key frame's start; 0 = no reference
-  std::vector<codec::host::BlockHash> hash_cache;       // sender: own blocks
-  std::vector<codec::host::BlockHash> staged_hashes;    // hashes of the frame under way
-  std::vector<std::vector<std::byte>> exp_cache;        // receiver: exponents of each peer, own entry empty
-  std::vector<std::uint64_t> digests;                   // of each rank's last committed frame
+  std::vector<codec::host::BlockHash> hash_cache;     // sender: own blocks
+  std::vector<codec::host::BlockHash> staged_hashes;  // hashes of the frame under way
+  std::vector<std::vector<std::byte>>
+      exp_cache;                       // receiver: exponents of each peer, own entry empty
+  std::vector<std::uint64_t> digests;  // of each rank's last committed frame
   Stats stats;
 
   // Takes the staged hashes and the digests of the frames just decoded as the new reference.
@@ -36,8 +37,9 @@ struct ShardState {
   void drop();
 };
 
-// Bytes of HashCache, staged hashes and ExpCache that the shard needs on the rank that needs most. Pure, so that every rank decides alike.
-// `numels` are the shard's lengths on all ranks. Saturates instead of overflowing.
+// Bytes of HashCache, staged hashes and ExpCache that the shard needs on the rank that needs most.
+// Pure, so that every rank decides alike. `numels` are the shard's lengths on all ranks. Saturates
+// instead of overflowing.
 std::uint64_t state_bytes(const std::vector<std::uint64_t>& numels, std::uint32_t block_size);
 
 class ShardTable {
@@ -45,7 +47,8 @@ class ShardTable {
   ShardState* find(const ShardId& shard_id);
   const ShardState* find(const ShardId& shard_id) const;
 
-  // Adds a shard. It is stateful when `mode` wants state and the budget has room; allocates its caches then.
+  // Adds a shard. It is stateful when `mode` wants state and the budget has room; allocates its
+  // caches then.
   ShardState& add(const ShardId& shard_id, std::uint64_t shard_key, DType dtype,
                   std::vector<std::uint64_t> numels, std::size_t own_rank, const Options& options);
   void erase(const ShardId& shard_id);

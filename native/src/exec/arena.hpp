@@ -9,7 +9,8 @@ namespace ciera {
 
 class Arena {
  public:
-  // At least `bytes` of uninitialised memory, aligned for any type. Invalidates what it returned before when it grows.
+  // At least `bytes` of uninitialised memory, aligned for any type. Invalidates what it returned
+  // before when it grows.
   std::span<std::byte> reserve(std::size_t bytes) {
     if (bytes > capacity_) {
       data_.reset();

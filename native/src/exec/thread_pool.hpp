@@ -27,6 +27,7 @@ class ThreadPool {
 };
 
 // Runs on the pool, or on the caller when `pool` is null.
-void parallel_for(ThreadPool* pool, std::size_t count, const std::function<void(std::size_t)>& body);
+void parallel_for(ThreadPool* pool, std::size_t count,
+                  const std::function<void(std::size_t)>& body);
 
 }  // namespace ciera

@@ -35,8 +35,9 @@ namespace {
 class CallImpl final : public Call {
  public:
   CallImpl(pipeline::Engine& engine, GatherRequest request, std::optional<std::string> rejection)
-      : label_(request.segments.empty() ? "call without segments"
-                                        : "shard " + pipeline::to_string(request.segments[0].shard_id)),
+      : label_(request.segments.empty()
+                   ? "call without segments"
+                   : "shard " + pipeline::to_string(request.segments[0].shard_id)),
         call_(engine, std::move(request), std::move(rejection)) {}
 
   void run(std::mutex& run_mutex) {
@@ -117,7 +118,8 @@ class CompressedAllgather::Impl {
     }
   }
 
-  std::shared_ptr<CallImpl> make_call(GatherRequest request, std::optional<std::string> rejection = {}) {
+  std::shared_ptr<CallImpl> make_call(GatherRequest request,
+                                      std::optional<std::string> rejection = {}) {
     require_open(request.segments);
     return std::make_shared<CallImpl>(engine_, std::move(request), std::move(rejection));
   }
@@ -129,11 +131,14 @@ class CompressedAllgather::Impl {
   SerialWorker worker_;  // last: its thread ends before what its tasks use
 };
 
-CompressedAllgather::CompressedAllgather(std::shared_ptr<Transport> transport, const Options& options)
+CompressedAllgather::CompressedAllgather(std::shared_ptr<Transport> transport,
+                                         const Options& options)
     : impl_(std::make_unique<Impl>(std::move(transport), options)) {}
 CompressedAllgather::~CompressedAllgather() = default;
 
-Rank CompressedAllgather::rank() const { return Rank{static_cast<std::uint32_t>(impl_->engine_.rank)}; }
+Rank CompressedAllgather::rank() const {
+  return Rank{static_cast<std::uint32_t>(impl_->engine_.rank)};
+}
 WorldSize CompressedAllgather::world_size() const {
   return WorldSize{static_cast<std::uint32_t>(impl_->engine_.world)};
 }

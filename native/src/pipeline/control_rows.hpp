@@ -10,7 +10,8 @@
 namespace ciera::pipeline {
 
 enum class RowStatus : std::uint16_t { kOk = 0, kFailed = 1 };
-// kNew: at least one shard of the call is unknown to this rank, so lengths have to be exchanged first.
+// kNew: at least one shard of the call is unknown to this rank, so lengths have to be exchanged
+// first.
 enum class RowPhase : std::uint16_t { kNew = 1, kReady = 2 };
 
 // SIZE. Two ranks agree when everything but payload_bytes is equal.

@@ -59,9 +59,10 @@ void GatherCall::run_stages() {
 
 void GatherCall::fail(ErrorCode code, const std::string& text, std::size_t segment) {
   if (!local_error_) {
-    local_error_.emplace(code, request_.segments.empty()
-                                   ? "rank " + std::to_string(engine_.rank) + ": " + text
-                                   : describe(request_.segments[segment].shard_id, engine_.rank, text));
+    local_error_.emplace(code,
+                         request_.segments.empty()
+                             ? "rank " + std::to_string(engine_.rank) + ": " + text
+                             : describe(request_.segments[segment].shard_id, engine_.rank, text));
   }
 }
 
@@ -79,7 +80,8 @@ void GatherCall::validate_request() {
   for (std::size_t s = 0; s < request_.segments.size(); ++s) {
     const Segment& segment = request_.segments[s];
     if (!seen.insert(segment.shard_id).second) {
-      fail(ErrorCode::kArgument, "the shard_id stands twice in one call; give each shard its own", s);
+      fail(ErrorCode::kArgument, "the shard_id stands twice in one call; give each shard its own",
+           s);
     }
     std::uint64_t bytes = 0;
     if (__builtin_mul_overflow(segment.numel, width, &bytes) ||
@@ -96,7 +98,8 @@ void GatherCall::validate_request() {
   }
 }
 
-// Finds the state of every shard. `states_` stays empty when one is unknown: then lengths are exchanged first.
+// Finds the state of every shard. `states_` stays empty when one is unknown: then lengths are
+// exchanged first.
 void GatherCall::lease() {
   if (local_error_) {
     return;
@@ -112,11 +115,13 @@ void GatherCall::lease() {
     if (state->dtype != request_.dtype) {
       fail(ErrorCode::kShardChanged,
            "dtype changed from " + std::string(name(state->dtype)) + " to " +
-               std::string(name(request_.dtype)) + "; call reset(shard_id) on every rank first", s);
+               std::string(name(request_.dtype)) + "; call reset(shard_id) on every rank first",
+           s);
     } else if (state->numels[engine_.rank] != segment.numel) {
       fail(ErrorCode::kShardChanged,
            "length changed from " + std::to_string(state->numels[engine_.rank]) + " to " +
-               std::to_string(segment.numel) + "; call reset(shard_id) on every rank first", s);
+               std::to_string(segment.numel) + "; call reset(shard_id) on every rank first",
+           s);
     }
   }
   if (std::ranges::find(found, nullptr) == found.end()) {
@@ -183,7 +188,8 @@ void GatherCall::map_outputs() {
 
 void GatherCall::plan() {
   for (std::size_t s = 0; !local_error_ && s < states_.size(); ++s) {
-    parts_.push_back({policy::plan_segment(engine_.options, request_.dtype, states_[s]->residence), 0, 0, {}});
+    parts_.push_back(
+        {policy::plan_segment(engine_.options, request_.dtype, states_[s]->residence), 0, 0, {}});
   }
 }
 
@@ -231,8 +237,8 @@ void GatherCall::encode() {
     for (std::size_t s = 0; s < parts_.size(); ++s) {
       const bool framed = parts_[s].plan.form == policy::PartForm::kFrame;
       const auto own = params(s, engine_.rank);
-      capacity = align16(capacity) +
-                 (framed ? codec::host::max_frame_bytes(own) : src_part(s).size());
+      capacity =
+          align16(capacity) + (framed ? codec::host::max_frame_bytes(own) : src_part(s).size());
       scratch = std::max(scratch, framed ? codec::host::encode_scratch_bytes(own) : 0);
     }
     const auto payload = engine_.send_arena.reserve(capacity);
@@ -286,10 +292,9 @@ std::uint64_t GatherCall::call_digest() const {
 }
 
 std::string GatherCall::describe_segment(std::size_t segment) const {
-  return request_.segments.empty()
-             ? "rank " + std::to_string(engine_.rank)
-             : "shard " + to_string(request_.segments[segment].shard_id) + ", rank " +
-                   std::to_string(engine_.rank);
+  return request_.segments.empty() ? "rank " + std::to_string(engine_.rank)
+                                   : "shard " + to_string(request_.segments[segment].shard_id) +
+                                         ", rank " + std::to_string(engine_.rank);
 }
 
 }  // namespace ciera::pipeline

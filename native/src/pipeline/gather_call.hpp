@@ -61,12 +61,13 @@ class GatherCall {
   GatherRequest request_;
   ControlPlane control_;
   std::optional<Error> local_error_;
-  std::vector<std::uint64_t> keys_;             // shard keys, one a segment
-  std::vector<cache::ShardState*> states_;      // one a segment, once the layout is known
-  std::vector<ShardId> new_shards_;             // added by this call, taken back if it is not agreed
+  std::vector<std::uint64_t> keys_;         // shard keys, one a segment
+  std::vector<cache::ShardState*> states_;  // one a segment, once the layout is known
+  std::vector<ShardId> new_shards_;         // added by this call, taken back if it is not agreed
   std::vector<Part> parts_;
   std::span<const std::byte> payload_;
-  // What arrived: parts_of_[rank][segment], into recv_arena or (all bare, flat) into the output itself.
+  // What arrived: parts_of_[rank][segment], into recv_arena or (all bare, flat) into the output
+  // itself.
   std::vector<std::vector<std::span<const std::byte>>> parts_of_;
   std::vector<std::span<const std::byte>> payload_of_;
   std::vector<std::vector<std::uint64_t>> digests_;  // [segment][rank], of the frames under way

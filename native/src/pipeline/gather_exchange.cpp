@@ -47,7 +47,8 @@ void GatherCall::throw_failed(const std::vector<SizeRow>& rows) {
   }
   throw Error(ErrorCode::kPeerFailed,
               describe_segment(0) + ": the call was given up because a peer could not take part" +
-                  failures + "; nothing has changed, mend it there and repeat the call on every rank");
+                  failures +
+                  "; nothing has changed, mend it there and repeat the call on every rank");
 }
 
 void GatherCall::throw_disagreement(const std::vector<SizeRow>& rows) {
@@ -115,8 +116,8 @@ void GatherCall::exchange(const std::vector<SizeRow>& rows) {
   const auto form = policy::plan_exchange(least, most, engine_.transport->count_support());
 
   // A bare flat call lands in its output at once: that is the plain all-gather.
-  received_in_place_ = all_bare() && request_.layout == OutputLayout::kFlat &&
-                       form != policy::ExchangeForm::kPadded;
+  received_in_place_ =
+      all_bare() && request_.layout == OutputLayout::kFlat && form != policy::ExchangeForm::kPadded;
   std::vector<std::uint64_t> offsets(counts.size());
   std::uint64_t end = 0;
   for (std::size_t r = 0; r < counts.size(); ++r) {

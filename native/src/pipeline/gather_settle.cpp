@@ -16,7 +16,8 @@ VerdictRow refused(Verdict verdict, std::size_t rank, std::size_t segment) {
 
 }  // namespace
 
-// Everything is checked before anything is used, so that a damaged frame leaves `out` and the caches alone.
+// Everything is checked before anything is used, so that a damaged frame leaves `out` and the
+// caches alone.
 VerdictRow GatherCall::check_frames() {
   const Stopwatch watch(decode_ns_);
   parts_of_.resize(engine_.world);
@@ -142,10 +143,11 @@ void GatherCall::settle(const VerdictRow& own_verdict) {
           ? "rank " + std::to_string(judge) + " refused what rank " +
                 std::to_string(bad->source_rank) + " sent: " + std::string(name(bad->verdict))
           : "rank " + std::to_string(judge) + " could not decode for want of memory";
-  throw Error(ErrorCode::kFrame,
-              describe_segment(segment) + ": " + what +
-                  "; every rank has dropped its state of this call's shards and out is unspecified: "
-                  "repeat the call on every rank, it will send key frames");
+  throw Error(
+      ErrorCode::kFrame,
+      describe_segment(segment) + ": " + what +
+          "; every rank has dropped its state of this call's shards and out is unspecified: "
+          "repeat the call on every rank, it will send key frames");
 }
 
 void GatherCall::count() {

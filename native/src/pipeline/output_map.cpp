@@ -52,8 +52,9 @@ std::optional<std::string> OutputMap::misfit(const std::vector<std::span<std::by
   }
   for (std::size_t b = 0; b < outputs.size(); ++b) {
     if (outputs[b].size() != buffer_bytes_[b]) {
-      return "out holds " + std::to_string(outputs[b].size()) + " bytes where the gathered shards need " +
-             std::to_string(buffer_bytes_[b]) + "; give a buffer of exactly that size";
+      return "out holds " + std::to_string(outputs[b].size()) +
+             " bytes where the gathered shards need " + std::to_string(buffer_bytes_[b]) +
+             "; give a buffer of exactly that size";
     }
     for (std::size_t other = 0; other < b; ++other) {
       if (overlap(outputs[b], outputs[other])) {

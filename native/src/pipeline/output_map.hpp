@@ -23,7 +23,8 @@ class OutputMap {
   std::span<std::byte> slot(const std::vector<std::span<std::byte>>& outputs, std::size_t segment,
                             std::size_t rank) const;
 
-  // Why these buffers cannot be used, or nothing. `src` may lie in its own slots of `outputs` and nowhere else there.
+  // Why these buffers cannot be used, or nothing. `src` may lie in its own slots of `outputs` and
+  // nowhere else there.
   std::optional<std::string> misfit(const std::vector<std::span<std::byte>>& outputs,
                                     std::span<const std::byte> src, std::size_t own_rank) const;
 

@@ -40,7 +40,8 @@ std::optional<std::vector<std::span<const std::byte>>> split_payload(
   for (std::size_t s = 0; s < segments; ++s) {
     const std::uint64_t start = align16(end);
     const auto bytes = base::load_le<std::uint64_t>(payload.data() + 8 * s);
-    // Gaps exist only before a part, so the payload ends with the last part even when that is empty.
+    // Gaps exist only before a part, so the payload ends with the last part even when that is
+    // empty.
     if (start > payload.size() || bytes > payload.size() - start ||
         !all_zero(payload.subspan(end, start - end))) {
       return std::nullopt;

@@ -1,4 +1,5 @@
-// The payload of a call: parts, behind a directory when there are several (docs/wire-format.md, section 1).
+// The payload of a call: parts, behind a directory when there are several (docs/wire-format.md,
+// section 1).
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// PLAN: how a segment travels. A pure function of what all ranks know, so that all ranks plan alike.
+// PLAN: how a segment travels. A pure function of what all ranks know, so that all ranks plan
+// alike.
 #pragma once
 
 #include "cache/shard_table.hpp"
@@ -22,8 +23,8 @@ inline SegmentPlan plan_segment(const Options& options, DType dtype, cache::Resi
   return {PartForm::kFrame, stateful ? ReuseMode::kExponentBlock : ReuseMode::kExponentOnly};
 }
 
-// How payloads of known sizes are exchanged: an equal all-gather when sizes are equal, per-rank counts where the transport
-// has them, else an equal all-gather padded to the largest.
+// How payloads of known sizes are exchanged: an equal all-gather when sizes are equal, per-rank
+// counts where the transport has them, else an equal all-gather padded to the largest.
 enum class ExchangeForm : std::uint8_t { kEqual, kPadded, kPerRankCounts };
 
 inline ExchangeForm plan_exchange(std::uint64_t min_bytes, std::uint64_t max_bytes,

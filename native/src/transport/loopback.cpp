@@ -16,7 +16,8 @@ struct Offer {
   bool present = false;
 };
 
-// The meeting point of all ranks. A rank may only read another's `send` between `arrive` and `leave`.
+// The meeting point of all ranks. A rank may only read another's `send` between `arrive` and
+// `leave`.
 class Hub {
  public:
   Hub(std::uint32_t world, std::chrono::nanoseconds timeout) : timeout_(timeout), offers_(world) {}
@@ -68,9 +69,8 @@ class Hub {
       return;
     }
     const std::uint64_t generation = generation_;
-    const bool met = changed_.wait_for(lock, timeout_, [&] {
-      return generation_ != generation || !reason_.empty();
-    });
+    const bool met = changed_.wait_for(
+        lock, timeout_, [&] { return generation_ != generation || !reason_.empty(); });
     if (!met) {
       poison_locked(ErrorCode::kDeadline, "deadline passed while waiting for rank(s) " + missing());
     }

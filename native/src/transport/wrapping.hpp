@@ -1,4 +1,5 @@
-// Transports that wrap another one: for tests of faults, and for counting what an exchange really moves.
+// Transports that wrap another one: for tests of faults, and for counting what an exchange really
+// moves.
 #pragma once
 
 #include <functional>
@@ -55,7 +56,8 @@ class FaultyTransport final : public WrappingTransport {
   Fault fault_;
 };
 
-// Counts the bytes this rank gave to its transport. With `support` kEqualOnly it hides per-rank counts.
+// Counts the bytes this rank gave to its transport. With `support` kEqualOnly it hides per-rank
+// counts.
 class RecordingTransport final : public WrappingTransport {
  public:
   RecordingTransport(std::shared_ptr<Transport> inner, CountSupport support)
