@@ -1,0 +1,57 @@
+# Two commands do everything: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+JOBS ?= $(shell nproc)
+CXX_FILES = $(shell git ls-files '*.hpp' '*.cpp')
+PY_DIRS := python tests bench
+
+.PHONY: demo test test-sanitize bench lint native-tests gtest clean
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# Rebuilt when anything that goes into the package changed.
+$(VENV)/.installed: $(BIN)/python pyproject.toml CMakeLists.txt $(shell find native python -type f -not -name '*.pyc')
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check .
+	touch $@
+
+$(VENV)/.tools: $(BIN)/python tests/requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+	touch $@
+
+demo: $(VENV)/.installed
+	$(BIN)/ciera replay tests/data/sample_trace.npz --world-size 4 --reuse all
+
+test: lint native-tests
+	$(BIN)/python -m pytest
+	$(BIN)/python bench/sizes.py --check
+
+lint: $(VENV)/.installed $(VENV)/.tools
+	$(BIN)/ruff check $(PY_DIRS)
+	$(BIN)/ruff format --check $(PY_DIRS)
+	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
+	$(BIN)/mypy
+
+# GoogleTest comes from Debian; everything else from the virtual environment.
+gtest:
+	@test -e /usr/include/gtest/gtest.h || (apt-get update -qq && apt-get install -y -qq libgtest-dev)
+
+native-tests: gtest $(VENV)/.tools
+	$(BIN)/cmake -S . -B build/tests -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+	  -DCIERA_TESTS=ON -DCIERA_PYTHON=OFF -DCIERA_WERROR=ON
+	$(BIN)/cmake --build build/tests -j $(JOBS)
+	$(BIN)/ctest --test-dir build/tests --output-on-failure -j $(JOBS)
+
+# The native tests under AddressSanitizer and UndefinedBehaviorSanitizer.
+test-sanitize: gtest $(VENV)/.tools
+	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+	  -DCIERA_TESTS=ON -DCIERA_PYTHON=OFF -DCIERA_SANITIZE=address,undefined -DCMAKE_BUILD_TYPE=RelWithDebInfo
+	$(BIN)/cmake --build build/sanitize -j $(JOBS)
+	$(BIN)/ctest --test-dir build/sanitize --output-on-failure -j $(JOBS)
+
+bench: $(VENV)/.installed native-tests
+	$(BIN)/python bench/codec_bench.py tests/data/sample_trace.npz --shard expert_ffn
+
+clean:
+	rm -rf build $(VENV)

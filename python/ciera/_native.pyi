@@ -1,0 +1,97 @@
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__version__: str
+WIRE_VERSION: int
+
+Buffer = Any
+
+class Transport:
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def local_world_size(self) -> int: ...
+    @property
+    def supports_counts(self) -> bool: ...
+    def allgather(self, send: Buffer, recv: Buffer) -> None: ...
+    def allgatherv(
+        self, send: Buffer, recv: Buffer, counts: Sequence[int], offsets: Sequence[int]
+    ) -> None: ...
+    def abort(self, reason: str) -> None: ...
+
+def loopback(world_size: int, timeout_s: float) -> list[Transport]: ...
+def callback_transport(impl: object) -> Transport: ...
+def cpu_features() -> list[str]: ...
+def encode_frame(
+    src: bytes,
+    *,
+    mode: str,
+    coder: str,
+    dtype: str,
+    block_size: int,
+    shard_id: str | int,
+    base_epoch: int,
+    base_digest: int,
+    hashes: bytes,
+) -> tuple[bytes, bytes]: ...
+def decode_frame(
+    frame: bytes,
+    *,
+    mode: str,
+    dtype: str,
+    block_size: int,
+    numel: int,
+    shard_id: str | int,
+    base_epoch: int,
+    base_digest: int,
+    exponents: bytes,
+) -> tuple[str, bytes, bytes]: ...
+
+class Call:
+    def done(self) -> bool: ...
+    def wait(self, timeout_s: float | None = None) -> None: ...
+    def outputs(self) -> list[npt.NDArray[np.uint8]]: ...
+
+class Communicator:
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        reuse: str,
+        coder: str,
+        block_size: int,
+        cache_budget_bytes: int | None,
+        threads: int,
+    ) -> None: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    def start(
+        self,
+        segments: Sequence[tuple[str | int, int]],
+        dtype: str,
+        src: Buffer,
+        out: Sequence[Buffer] | None,
+        per_segment: bool,
+    ) -> Call: ...
+    def run(
+        self,
+        segments: Sequence[tuple[str | int, int]],
+        dtype: str,
+        src: Buffer,
+        out: Sequence[Buffer] | None,
+        per_segment: bool,
+    ) -> Call: ...
+    def reject(self, segments: Sequence[tuple[str | int, int]], message: str) -> None: ...
+    def reset(self, shard_id: str | int | None = None) -> None: ...
+    def stats(self, shard_id: str | int | None = None) -> dict[str, int]: ...
+    def memory(self) -> dict[str, int]: ...
+    def close(self) -> None: ...

@@ -1,0 +1,204 @@
+"""The stateful, lossless all-gather."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from ciera import _native
+from ciera.buffers import View, view_of
+from ciera.errors import ArgumentError, CieraError
+from ciera.transports import as_transport
+
+ShardId = str | int
+
+
+class Handle:
+    """A call under way. Keep its arrays unchanged until ``wait`` has returned."""
+
+    def __init__(self, call: _native.Call, like: View, out: Any, per_segment: bool) -> None:
+        self._call = call
+        self._like = like
+        self._out = out
+        self._per_segment = per_segment
+
+    def done(self) -> bool:
+        """True when the call is complete, successfully or not. Never blocks."""
+        return self._call.done()
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """Blocks until the call is complete and returns its result.
+
+        Raises the call's error, or DeadlineError after ``timeout`` seconds (the call goes on then).
+        """
+        self._call.wait(timeout)
+        if self._out is None:
+            arrays = [self._like.result(data) for data in self._call.outputs()]
+            self._out = arrays if self._per_segment else arrays[0]
+        return self._out
+
+    @property
+    def result(self) -> Any:
+        """The gathered array(s); waits for them."""
+        return self.wait()
+
+
+class CompressedAllgather:
+    """One rank's end of a group; the result of each call is bit for bit a plain all-gather's.
+
+    ``transport``: from ``ciera.loopback``, an mpi4py communicator or a torch.distributed group.
+    ``reuse``: "off", "exponent-only" or "exponent-block" (needs state: 1 byte a remote value).
+    ``coder``: "rans" or "raw". ``block_size``: values in a block, a multiple of 8 up to 65536.
+    ``cache_budget_bytes``: bound of all reuse state of this rank; shards beyond it travel without
+    state. ``threads``: codec threads, 0 = cores / ranks on this host. All but ``threads`` must be
+    equal on all ranks; the first call checks it.
+
+    Calls are collective and made from one thread at a time. An error in one rank's arguments raises
+    on every rank and changes nothing.
+    """
+
+    def __init__(
+        self,
+        transport: Any,
+        *,
+        reuse: str = "exponent-block",
+        block_size: int = 512,
+        coder: str = "rans",
+        cache_budget_bytes: int | None = None,
+        threads: int = 0,
+    ) -> None:
+        for label, number, least in (
+            ("block_size", block_size, 1),
+            ("threads", threads, 0),
+            ("cache_budget_bytes", cache_budget_bytes, 0),
+        ):
+            if number is not None and (not isinstance(number, int) or number < least):
+                raise ArgumentError(f"{label}={number!r} is not possible; give an int >= {least}")
+        self._comm = _native.Communicator(
+            as_transport(transport),
+            reuse=reuse,
+            coder=coder,
+            block_size=min(block_size, 2**32 - 1),
+            cache_budget_bytes=cache_budget_bytes,
+            threads=threads,
+        )
+
+    @property
+    def rank(self) -> int:
+        """This rank's index."""
+        return self._comm.rank
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return self._comm.world_size
+
+    def allgather(
+        self, shard_id: ShardId, shard: Any, *, out: Any = None, dtype: str | None = None
+    ) -> Any:
+        """Gathers every rank's ``shard`` and returns them one after the other, rank-major.
+
+        ``shard``: contiguous 1-D CPU array (numpy, torch, DLPack, buffer protocol) of any length; lengths may
+        differ between ranks. ``out``: array of the summed length and the same dtype, or None to get a
+        new one of the type of ``shard``; ``shard`` may be this rank's slot of it. ``dtype`` ("bf16",
+        "fp16", "fp32") says what the bits are where the array cannot. Blocks until complete.
+        """
+        return self._gather([(shard_id, None)], shard, out, dtype, False, False).wait()
+
+    def allgather_async(
+        self, shard_id: ShardId, shard: Any, *, out: Any = None, dtype: str | None = None
+    ) -> Handle:
+        """As ``allgather``, returning at once. Calls run in the order they were started."""
+        return self._gather([(shard_id, None)], shard, out, dtype, False, True)
+
+    def allgather_segments(
+        self,
+        segments: Sequence[tuple[ShardId, int]],
+        src: Any,
+        *,
+        out: Any = None,
+        dtype: str | None = None,
+        per_segment: bool = False,
+        async_op: bool = False,
+    ) -> Any:
+        """One collective over a flat buffer of several shards, each with its own state.
+
+        ``segments``: (shard_id, numel) in the order they lie in ``src``. The result is the flat
+        rank-major buffer of a plain all-gather, or with ``per_segment`` a list of one rank-major array a
+        segment (``out`` then is such a list). With ``async_op`` a Handle is returned.
+        """
+        handle = self._gather(list(segments), src, out, dtype, per_segment, async_op)
+        return handle if async_op else handle.wait()
+
+    def _gather(
+        self,
+        segments: Sequence[tuple[ShardId, int | None]],
+        src: Any,
+        out: Any,
+        dtype: str | None,
+        per_segment: bool,
+        async_op: bool,
+    ) -> Handle:
+        named: list[tuple[ShardId, int]] = []
+        try:
+            _check_ids(segments)
+            named = [(shard_id, numel or 0) for shard_id, numel in segments]
+            view = view_of(src, dtype=dtype)
+            if segments and segments[0][1] is None:
+                named = [(segments[0][0], view.numel)]
+            buffers = None if out is None else _out_views(out, view, dtype, per_segment)
+        except CieraError as error:
+            label = f"shard {segments[0][0]!r}, " if segments else ""
+            message = f"{label}rank {self.rank}: {error}"
+            self._comm.reject(named, message)  # the peers are in this call: tell them
+            raise type(error)(message) from error
+        issue = self._comm.start if async_op else self._comm.run
+        call = issue(named, view.dtype, view.data, buffers, per_segment)
+        return Handle(call, view, out, per_segment)
+
+    def reset(self, shard_id: ShardId | None = None) -> None:
+        """Forgets one shard, or all. Every rank must do it between the same two calls."""
+        self._comm.reset(shard_id)
+
+    def stats(self, shard_id: ShardId | None = None) -> dict[str, int]:
+        """Counters since creation or reset; bytes are what this rank sent, rows included."""
+        return self._comm.stats(shard_id)
+
+    def memory(self) -> dict[str, int]:
+        """Bytes held: hash_cache and staged_hashes (16 a block), exp_cache (1 a remote value), arenas."""
+        return self._comm.memory()
+
+    def close(self) -> None:
+        """Waits for calls under way and frees everything. Idempotent, not collective."""
+        self._comm.close()
+
+    def __enter__(self) -> CompressedAllgather:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _check_ids(segments: Sequence[tuple[ShardId, int | None]]) -> None:
+    for shard_id, numel in segments:
+        if isinstance(shard_id, bool) or not isinstance(shard_id, str | int):
+            raise ArgumentError(f"a shard_id is a str or an int, not {type(shard_id).__name__}")
+        if isinstance(shard_id, int) and not -(2**63) <= shard_id < 2**63:
+            raise ArgumentError("an int shard_id must fit 64 bits; use a str")
+        if numel is not None and (not isinstance(numel, int) or numel < 0):
+            raise ArgumentError(f"numel={numel!r} is not possible; give an int >= 0")
+
+
+def _out_views(out: Any, view: View, dtype: str | None, per_segment: bool) -> list[Any]:
+    outs = list(out) if per_segment else [out]
+    views = [view_of(one, dtype=dtype, writable=True) for one in outs]
+    for one in views:
+        if one.dtype != view.dtype:
+            raise ArgumentError(f"out is {one.dtype} where the shard is {view.dtype}")
+    return [one.data for one in views]

@@ -1,0 +1,41 @@
+"""Exceptions of the library. Native code raises them by name."""
+
+
+class CieraError(Exception):
+    """Base of all of them."""
+
+
+class ArgumentError(CieraError, ValueError):
+    """Wrong input of this rank; nothing has changed on any rank."""
+
+
+class ShardChangedError(ArgumentError):
+    """dtype or length of a shard_id changed; ``reset(shard_id)`` on every rank allows it."""
+
+
+class RankMismatchError(CieraError):
+    """The ranks asked for different calls; raised on every rank."""
+
+
+class PeerFailedError(CieraError):
+    """Another rank reported its own error in this call; nothing has changed."""
+
+
+class FrameError(CieraError):
+    """A frame was refused; every rank has dropped its state of the call's shards."""
+
+
+class TransportError(CieraError):
+    """The transport failed; only ``close()`` remains."""
+
+
+class DeadlineError(TransportError, TimeoutError):
+    """A wait outlasted its deadline."""
+
+
+class ClosedError(CieraError):
+    """The communicator is closed."""
+
+
+class ConcurrentCallError(CieraError):
+    """Two threads used one communicator at once."""
