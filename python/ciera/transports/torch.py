@@ -20,11 +20,8 @@ _all_gather_flat = getattr(dist, "all_gather_single", dist.all_gather_into_tenso
 def _tensor(buffer: memoryview) -> Any:
     if len(buffer) == 0:
         return torch.empty(0, dtype=torch.uint8)
-    # torch warns about read-only memory; what is sent is only read.
     array = np.frombuffer(buffer, np.uint8)
-    if buffer.readonly:
-        array = np.lib.stride_tricks.as_strided(array).copy()
-    return torch.from_numpy(array)
+    return torch.from_numpy(array.copy() if buffer.readonly else array)  # torch has no const
 
 
 class TorchTransport:

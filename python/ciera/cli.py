@@ -1,0 +1,223 @@
+"""The ``ciera`` command."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from ciera import __version__, info, replay
+from ciera.buffers import DTYPES
+from ciera.errors import CieraError
+from ciera.trace import Trace, TraceError, load_trace
+from ciera.transports import as_transport, loopback
+
+MODES = ("off", "exponent-only", "exponent-block")
+CODERS = ("rans", "raw")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="ciera")
+def cli() -> None:
+    """CIERA: a stateful, lossless all-gather for sharded training."""
+
+
+def bad_input(message: str) -> click.ClickException:
+    """One line on stderr and exit code 2."""
+    error = click.ClickException(message)
+    error.exit_code = 2
+    return error
+
+
+@cli.command("info")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def info_command(as_json: bool) -> None:
+    """Versions, and which backends, coders and transports are available, or why not."""
+    collected = info.collect()
+    if as_json:
+        click.echo(json.dumps(collected, indent=2))
+        return
+    console = Console()
+    table = Table("what", "name", "available", "detail", box=None)
+    for name, version in collected["versions"].items():
+        table.add_row("version", name, "", version)
+    for group in ("backends", "coders", "transports"):
+        for name, entry in collected[group].items():
+            table.add_row(group[:-1], name, "yes" if entry["available"] else "no", entry["detail"])
+    console.print(table)
+
+
+@cli.command("replay")
+@click.argument("trace", type=click.Path(path_type=Path))
+@click.option("--world-size", type=click.IntRange(1, 1024), help="Ranks [4; with mpi: mpirun's].")
+@click.option(
+    "--reuse",
+    "modes",
+    multiple=True,
+    default=("exponent-block",),
+    show_default=True,
+    type=click.Choice([*MODES, "all"]),
+    help="Reuse mode; several times or 'all' to compare.",
+)
+@click.option("--coder", type=click.Choice(CODERS), default="rans", show_default=True)
+@click.option("--block-size", type=int, default=512, show_default=True, help="Values in a block.")
+@click.option(
+    "--transport", type=click.Choice(["loopback", "mpi"]), default="loopback", show_default=True
+)
+@click.option("--dtype", type=click.Choice(DTYPES), default="bf16", show_default=True)
+@click.option("--steps", type=click.IntRange(1), help="Replay only the first steps.")
+@click.option("--json", "json_path", help="Write results as JSON to a file, - for stdout.")
+def replay_command(
+    trace: Path,
+    world_size: int | None,
+    modes: tuple[str, ...],
+    coder: str,
+    block_size: int,
+    transport: str,
+    dtype: str,
+    steps: int | None,
+    json_path: str | None,
+) -> None:
+    """Gather a trace's shards step after step and compare every value.
+
+    TRACE is an .npz of uint16 (uint32 with --dtype fp32) arrays of shape (steps, values): row 0 the bit
+    patterns of the first step, row t the XOR of steps t and t - 1. Exit code 1 on a mismatch, 2 on bad
+    input.
+
+    Example: ciera replay tests/data/sample_trace.npz --reuse all
+    """
+    if block_size % 8 or not 8 <= block_size <= 65536:
+        raise bad_input(f"--block-size {block_size}: give a multiple of 8 from 8 to 65536")
+    wanted = MODES if "all" in modes else tuple(dict.fromkeys(modes))
+    group = _group(transport, world_size)
+    try:
+        loaded = load_trace(trace, dtype=dtype, steps=steps)
+    except TraceError as error:
+        raise bad_input(str(error)) from error
+    results = {}
+    ticks = len(wanted) * sum(len(words) for words in loaded.shards.values())
+    shown = group.leads and sys.stderr.isatty()
+    with Progress(console=Console(stderr=True), transient=True, disable=not shown) as progress:
+        task = progress.add_task("replay", total=ticks)
+        for mode in wanted:
+            options = replay.ReplayOptions(
+                reuse=mode, coder=coder, block_size=block_size, dtype=dtype
+            )
+            try:
+                results[mode] = group.run(loaded, options, lambda: progress.advance(task))
+            except CieraError as error:
+                raise click.ClickException(str(error)) from error
+    if group.leads:
+        _report(results, group.world_size, json_path)
+    if any(replay.total(one).mismatches for one in results.values()):
+        sys.exit(1)
+
+
+class _Loopback:
+    leads = True
+
+    def __init__(self, world_size: int) -> None:
+        self.world_size = world_size
+
+    def run(
+        self, trace: Trace, options: replay.ReplayOptions, advance: Callable[[], None]
+    ) -> replay.Results:
+        return replay.replay_loopback(loopback(self.world_size), trace, options, advance)
+
+
+class _Mpi:
+    def __init__(self) -> None:
+        from mpi4py import MPI
+
+        self._comm = MPI.COMM_WORLD
+        self.world_size: int = self._comm.size
+        self.leads: bool = self._comm.rank == 0
+
+    def run(
+        self, trace: Trace, options: replay.ReplayOptions, advance: Callable[[], None]
+    ) -> replay.Results:
+        own = replay.replay_rank(as_transport(self._comm), trace, options, advance)
+        return replay.merge_ranks(self._comm.allgather(own))
+
+
+def _group(transport: str, world_size: int | None) -> _Loopback | _Mpi:
+    if transport == "loopback":
+        return _Loopback(world_size or 4)
+    available, why = info.collect()["transports"]["mpi"].values()
+    if not available:
+        raise bad_input(f"--transport mpi: {why}")
+    group = _Mpi()
+    if world_size not in (None, group.world_size):
+        raise bad_input(f"--world-size {world_size}, but mpirun started {group.world_size} ranks")
+    return group
+
+
+def _report(results: dict[str, replay.Results], world_size: int, json_path: str | None) -> None:
+    payload: Any = {mode: replay.to_json(one) for mode, one in results.items()}
+    if len(payload) == 1:
+        (payload,) = payload.values()
+    else:
+        payload = {"modes": payload}
+    if json_path == "-":
+        click.echo(json.dumps(payload, indent=2))
+        return
+    if json_path is not None:
+        try:
+            Path(json_path).write_text(json.dumps(payload, indent=2) + "\n")
+        except OSError as error:
+            raise bad_input(f"--json {json_path}: {error.strerror}") from error
+    _print_table(results, world_size)
+
+
+def _print_table(results: dict[str, replay.Results], world_size: int) -> None:
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    table = Table(title=f"{world_size} ranks; bytes summed over ranks, headers included", box=None)
+    table.add_column("mode")
+    table.add_column("shard")
+    for name in ("frames", "steps", "values", "raw bytes", "wire bytes", "wire ratio"):
+        table.add_column(name, justify="right")
+    for name in ("blocks changed", "encode GB/s", "decode GB/s", "mismatches"):
+        table.add_column(name, justify="right")
+    for mode, one in results.items():
+        for shard, result in [*one.items(), ("total", replay.total(one))]:
+            for label, phase in (("key", result.key_frame), ("steady", result.steady)):
+                if phase.steps:
+                    numbers = phase.to_json()
+                    changed = replay.ratio(100 * phase.changed_blocks, phase.blocks)
+                    table.add_row(
+                        mode,
+                        shard,
+                        label,
+                        f"{phase.steps}",
+                        f"{phase.values:,}",
+                        f"{phase.raw_bytes:,}",
+                        f"{phase.wire_bytes:,}",
+                        f"{numbers['wire_ratio']:.3f}",
+                        f"{changed:.1f} %" if phase.blocks else "-",
+                        f"{numbers['encode_gbps']:.2f}" if phase.blocks else "-",
+                        f"{numbers['decode_gbps']:.2f}" if phase.blocks else "-",
+                        f"{result.mismatches}",
+                    )
+    console.print(table)
+    wrong = sum(replay.total(one).mismatches for one in results.values())
+    console.print(
+        "every gathered value is bit for bit the original"
+        if wrong == 0
+        else f"{wrong} values differ from the original"
+    )
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    cli()
+
+
+if __name__ == "__main__":
+    main()
