@@ -20,7 +20,7 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class View:
-    """A caller's 1-D array: its bytes, wire dtype, length and how to make a result of the same type."""
+    """A caller's 1-D array: bytes, wire dtype, length, and how to make a result of its type."""
 
     data: Bytes
     dtype: str
@@ -48,7 +48,7 @@ def _wire_dtype(name: str, width: int, override: str | None) -> str:
             raise ArgumentError(f"unknown dtype {override!r}; give one of {', '.join(_WIDTHS)}")
         if _WIDTHS[override] != width:
             raise ArgumentError(
-                f"dtype={override!r} needs elements of {_WIDTHS[override]} bytes, these have {width}"
+                f"dtype={override!r} needs {_WIDTHS[override]}-byte elements, these have {width}"
             )
         return override
     if name in _FLOATS:

@@ -29,11 +29,15 @@ def cli() -> None:
     """CIERA: a stateful, lossless all-gather for sharded training."""
 
 
+class BadInput(click.ClickException):
+    """Input that cannot be replayed."""
+
+    exit_code = 2
+
+
 def bad_input(message: str) -> click.ClickException:
     """One line on stderr and exit code 2."""
-    error = click.ClickException(message)
-    error.exit_code = 2
-    return error
+    return BadInput(message)
 
 
 @cli.command("info")
@@ -87,9 +91,9 @@ def replay_command(
 ) -> None:
     """Gather a trace's shards step after step and compare every value.
 
-    TRACE is an .npz of uint16 (uint32 with --dtype fp32) arrays of shape (steps, values): row 0 the bit
-    patterns of the first step, row t the XOR of steps t and t - 1. Exit code 1 on a mismatch, 2 on bad
-    input.
+    TRACE is an .npz of uint16 (uint32 with --dtype fp32) arrays of shape (steps, values): row 0 the
+    bit patterns of the first step, row t the XOR of steps t and t - 1. Exit code 1 on a mismatch, 2
+    on bad input.
 
     Example: ciera replay tests/data/sample_trace.npz --reuse all
     """

@@ -99,10 +99,11 @@ class CompressedAllgather:
     ) -> Any:
         """Gathers every rank's ``shard`` and returns them one after the other, rank-major.
 
-        ``shard``: contiguous 1-D CPU array (numpy, torch, DLPack, buffer protocol) of any length; lengths may
-        differ between ranks. ``out``: array of the summed length and the same dtype, or None to get a
-        new one of the type of ``shard``; ``shard`` may be this rank's slot of it. ``dtype`` ("bf16",
-        "fp16", "fp32") says what the bits are where the array cannot. Blocks until complete.
+        ``shard``: contiguous 1-D CPU array (numpy, torch, DLPack, buffer protocol) of any length;
+        lengths may differ between ranks. ``out``: array of the summed length and the same dtype, or
+        None to get a new one of the type of ``shard``; ``shard`` may be this rank's slot of it.
+        ``dtype`` ("bf16", "fp16", "fp32") says what the bits are where the array cannot. Blocks
+        until complete.
         """
         return self._gather([(shard_id, None)], shard, out, dtype, False, False).wait()
 
@@ -125,8 +126,8 @@ class CompressedAllgather:
         """One collective over a flat buffer of several shards, each with its own state.
 
         ``segments``: (shard_id, numel) in the order they lie in ``src``. The result is the flat
-        rank-major buffer of a plain all-gather, or with ``per_segment`` a list of one rank-major array a
-        segment (``out`` then is such a list). With ``async_op`` a Handle is returned.
+        rank-major buffer of a plain all-gather, or with ``per_segment`` a list of one rank-major
+        array a segment (``out`` then is such a list). With ``async_op`` a Handle is returned.
         """
         handle = self._gather(list(segments), src, out, dtype, per_segment, async_op)
         return handle if async_op else handle.wait()
@@ -166,7 +167,7 @@ class CompressedAllgather:
         return self._comm.stats(shard_id)
 
     def memory(self) -> dict[str, int]:
-        """Bytes held: hash_cache and staged_hashes (16 a block), exp_cache (1 a remote value), arenas."""
+        """Bytes held: hash_cache and staged_hashes (16 a block), exp_cache (1 a value), arenas."""
         return self._comm.memory()
 
     def close(self) -> None:

@@ -69,7 +69,7 @@ class Phase:
 
 @dataclass
 class ShardResult:
-    """What one shard showed. ``key_frame``: its first step, without history; ``steady``: the others."""
+    """What one shard showed: ``key_frame`` its first step (no history), ``steady`` the others."""
 
     mismatches: int = 0
     key_frame: Phase = field(default_factory=Phase)
@@ -99,7 +99,7 @@ def ratio(a: int, b: int) -> float:
 
 
 def bounds(values: int, rank: int, world_size: int) -> tuple[int, int]:
-    """The contiguous part of rank ``rank``: equal lengths, the first ranks one longer if it must be."""
+    """The contiguous part of rank ``rank``; the first ranks are one longer if it must be."""
     share, rest = divmod(values, world_size)
     start = rank * share + min(rank, rest)
     return start, start + share + (1 if rank < rest else 0)

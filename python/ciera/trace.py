@@ -10,7 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-_WORDS = {"bf16": np.dtype("<u2"), "fp16": np.dtype("<u2"), "fp32": np.dtype("<u4")}
+_WORDS: dict[str, np.dtype[Any]] = {
+    "bf16": np.dtype("<u2"),
+    "fp16": np.dtype("<u2"),
+    "fp32": np.dtype("<u4"),
+}
 
 
 class TraceError(ValueError):

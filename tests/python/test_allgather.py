@@ -1,0 +1,266 @@
+"""The all-gather through its Python face, over loopback."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import ciera
+import numpy as np
+import pytest
+
+MODES = ("off", "exponent-only", "exponent-block")
+WORDS = {"bf16": np.uint16, "fp16": np.uint16, "fp32": np.uint32}
+
+
+def on_ranks(world_size: int, body: Callable[[int, Any], Any], timeout: float = 30.0) -> list[Any]:
+    """Runs ``body(rank, transport)`` on one thread a rank; re-raises the first failure."""
+    transports = ciera.loopback(world_size, timeout=timeout)
+    results: list[Any] = [None] * world_size
+    failures: list[BaseException] = []
+
+    def run(rank: int) -> None:
+        try:
+            results[rank] = body(rank, transports[rank])
+        except BaseException as error:
+            failures.append(error)
+            transports[rank].abort(repr(error))
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(world_size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    return results
+
+
+def distributions(dtype: str, numel: int, seed: int) -> dict[str, np.ndarray]:
+    """Bit patterns that hit each path: weights, specials, constant, random."""
+    rng = np.random.default_rng(seed)
+    words = WORDS[dtype]
+    normal = rng.normal(0, 0.02, numel).astype(np.float32)
+    bits32 = normal.view(np.uint32)
+    weights = {
+        "bf16": (bits32 >> 16).astype(np.uint16),
+        "fp16": normal.astype(np.float16).view(np.uint16),
+        "fp32": bits32,
+    }[dtype]
+    top = {"bf16": 0x7F80, "fp16": 0x7C00, "fp32": 0x7F800000}[dtype]
+    sign = 1 << (8 * np.dtype(words).itemsize - 1)
+    special = np.array([0, sign, 1, sign | 1, top, sign | top, top | 1, top | 5, sign | top | 9])
+    return {
+        "weights": weights,
+        "specials": special[rng.integers(0, len(special), numel)].astype(words),
+        "constant": np.full(numel, 0x3F80, words),
+        "random": rng.integers(0, np.iinfo(words).max, numel, dtype=words, endpoint=True),
+    }
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", WORDS)
+def test_every_distribution_and_length_round_trips(mode: str, dtype: str) -> None:
+    world_size = 3
+    # 0 and 1; below, at and above a block; not a multiple of 8; several chunks and segments
+    for numel in (0, 1, 63, 64, 65, 1003, 140001):
+        shards = [distributions(dtype, numel + rank, seed=rank) for rank in range(world_size)]
+
+        def body(rank: int, transport: Any, shards: Any = shards) -> None:
+            with ciera.CompressedAllgather(transport, reuse=mode, block_size=64) as comm:
+                for name in shards[0]:
+                    for step in range(3):
+                        moved = [
+                            one[name] ^ (np.arange(len(one[name])) % 97 < step).astype(WORDS[dtype])
+                            for one in shards
+                        ]
+                        out = comm.allgather("w", moved[rank], dtype=dtype)
+                        assert np.array_equal(out, np.concatenate(moved)), (name, step)
+
+        on_ranks(world_size, body)
+
+
+@pytest.mark.parametrize("world_size", range(1, 9))
+@pytest.mark.parametrize("block_size", [8, 512, 65536])
+def test_world_and_block_sizes_round_trip_in_place(world_size: int, block_size: int) -> None:
+    def body(rank: int, transport: Any) -> None:
+        comm = ciera.CompressedAllgather(transport, block_size=block_size)
+        for step in range(3):
+            shards = [
+                distributions("bf16", 2000, seed=r)["weights"] + np.uint16(step)
+                for r in range(world_size)
+            ]
+            out = np.zeros(2000 * world_size, np.uint16)
+            own = out[2000 * rank : 2000 * (rank + 1)]
+            own[:] = shards[rank]
+            assert comm.allgather(7, own, out=out, dtype="bf16") is out
+            assert np.array_equal(out, np.concatenate(shards))
+
+    on_ranks(world_size, body)
+
+
+def test_other_dtypes_travel_bare() -> None:
+    def body(rank: int, transport: Any) -> None:
+        comm = ciera.CompressedAllgather(transport)
+        for kind in (np.int8, np.float64, np.int32, np.complex128, np.bool_):
+            shard = np.arange(5 + rank).astype(kind)
+            out = comm.allgather(np.dtype(kind).name, shard)
+            assert out.dtype == kind
+            assert np.array_equal(out, np.concatenate([np.arange(5), np.arange(6)]).astype(kind))
+        assert comm.stats()["bare_segments"] == 5
+
+    on_ranks(2, body)
+
+
+def test_torch_tensors_come_back_as_torch_tensors() -> None:
+    torch = pytest.importorskip("torch")
+
+    def body(rank: int, transport: Any) -> None:
+        comm = ciera.CompressedAllgather(transport)
+        for kind in (torch.bfloat16, torch.float16, torch.float32, torch.int64):
+            shards = [torch.arange(100 + r).to(kind) for r in range(2)]
+            out = comm.allgather(str(kind), shards[rank])
+            assert out.dtype == kind
+            assert torch.equal(out, torch.cat(shards))
+        with pytest.raises(ciera.ArgumentError, match=r"contiguous 1-D.*"):
+            comm.allgather("strided", torch.arange(10.0)[::2])
+
+    on_ranks(2, body)
+
+
+def test_segments_give_a_flat_buffer_or_one_array_each() -> None:
+    def body(rank: int, transport: Any) -> None:
+        comm = ciera.CompressedAllgather(transport)
+        src = [np.arange(300, dtype=np.float32) + 1000 * r for r in range(2)]
+        segments = [("a", 100), ("empty", 0), ("b", 200)]
+        flat = comm.allgather_segments(segments, src[rank])
+        assert np.array_equal(flat, np.concatenate(src))
+        a, empty, b = comm.allgather_segments(segments, src[rank], per_segment=True)
+        assert np.array_equal(a, np.concatenate([src[0][:100], src[1][:100]]))
+        assert empty.size == 0
+        assert np.array_equal(b, np.concatenate([src[0][100:], src[1][100:]]))
+
+    on_ranks(2, body)
+
+
+def test_async_handles_complete_in_order_even_when_dropped() -> None:
+    def body(rank: int, transport: Any) -> None:
+        with ciera.CompressedAllgather(transport) as comm:
+            comm.allgather_async("dropped", np.ones(50000, np.float32))
+            handles = [
+                comm.allgather_async("w", np.full(1000, step, np.float32)) for step in range(4)
+            ]
+            for step, handle in enumerate(handles):
+                assert np.all(handle.wait(10) == step)
+                assert handle.done()
+
+    on_ranks(2, body)
+
+
+BAD_SHARDS = {
+    "matrix": np.zeros((2, 2), np.float32),
+    "strided": np.zeros(20, np.float32)[::2],
+    "object": np.array([None]),
+    "list": [1.0, 2.0],
+    "big-endian": np.zeros(4, ">f4"),
+}
+
+
+@pytest.mark.parametrize("what", BAD_SHARDS)
+def test_a_bad_shard_on_one_rank_raises_on_every_rank_and_changes_nothing(what: str) -> None:
+    good = np.linspace(0, 1, 2000, dtype=np.float32)
+
+    def body(rank: int, transport: Any) -> None:
+        comm = ciera.CompressedAllgather(transport)
+        comm.allgather("w", good)
+        error = ciera.ArgumentError if rank == 1 else ciera.PeerFailedError
+        with pytest.raises(error, match=r"shard 'w', rank"):
+            comm.allgather("w", BAD_SHARDS[what] if rank == 1 else good)
+        comm.allgather("w", good)
+        assert comm.stats("w")["delta_frames"] == 1
+
+    on_ranks(2, body)
+
+
+def test_misuse_raises_with_the_remedy() -> None:
+    def body(rank: int, transport: Any) -> None:
+        comm = ciera.CompressedAllgather(transport)
+        shard = np.zeros(64, np.float32)
+        comm.allgather("w", shard)
+        for call, error, text in (
+            (lambda: comm.allgather("w", shard[:63]), ciera.ShardChangedError, "reset"),
+            (
+                lambda: comm.allgather("w", shard.astype(np.float16)),
+                ciera.ShardChangedError,
+                "dtype",
+            ),
+            (lambda: comm.allgather("w", shard, out=shard), ciera.ArgumentError, "256 bytes where"),
+            (lambda: comm.allgather("w", shard, out=np.zeros(64)), ciera.ArgumentError, "opaque64"),
+            (lambda: comm.allgather(1.5, shard), ciera.ArgumentError, "str or an int"),
+            (lambda: comm.allgather("w", shard, dtype="bf16"), ciera.ArgumentError, "2-byte"),
+            (lambda: comm.allgather_segments([("w", 3)], shard), ciera.ArgumentError, "numel"),
+        ):
+            with pytest.raises(error, match=text):
+                call()
+        comm.reset("w")
+        comm.allgather("w", shard[:63])
+        comm.close()
+        comm.close()
+        with pytest.raises(ciera.ClosedError, match="shard 'w', rank"):
+            comm.allgather("w", shard)
+
+    on_ranks(2, body)
+
+
+def test_options_out_of_range_raise() -> None:
+    (transport,) = ciera.loopback(1)
+    for options in (
+        {"reuse": "exponent"},
+        {"coder": "zip"},
+        {"block_size": 100},
+        {"block_size": 0},
+        {"block_size": 2**40},
+        {"cache_budget_bytes": -1},
+        {"threads": -1},
+    ):
+        with pytest.raises(ciera.ArgumentError):
+            ciera.CompressedAllgather(transport, **options)  # type: ignore[arg-type]
+    with pytest.raises(ciera.ArgumentError, match="no transport"):
+        ciera.CompressedAllgather(object())
+
+
+def test_two_threads_at_once_are_refused() -> None:
+    first, _ = ciera.loopback(2, timeout=1.0)
+    comm = ciera.CompressedAllgather(first)
+    shard = np.zeros(8, np.float32)
+
+    def wait_for_nobody() -> None:
+        with pytest.raises(ciera.DeadlineError):
+            comm.allgather("w", shard)
+
+    waiting = threading.Thread(target=wait_for_nobody)
+    waiting.start()
+    refused = False
+    while waiting.is_alive() and not refused:
+        try:
+            comm.allgather("w", shard)
+        except ciera.ConcurrentCallError:
+            refused = True
+        except ciera.TransportError:
+            break  # this thread came first and took the deadline itself
+    waiting.join()
+    assert refused
+
+
+def test_memory_follows_the_formulas() -> None:
+    def body(rank: int, transport: Any) -> None:
+        comm = ciera.CompressedAllgather(transport, block_size=64)
+        comm.allgather("w", np.zeros(1000, np.float32))
+        memory = comm.memory()
+        assert memory["exp_cache"] == 2 * 1000  # 1 byte a remote value, two peers
+        assert memory["hash_cache"] == 16 * 16  # 16 bytes a block of the own shard
+        assert memory["staged_hashes"] == memory["hash_cache"]
+        assert memory["total"] == sum(v for k, v in memory.items() if k != "total")
+
+    on_ranks(3, body)

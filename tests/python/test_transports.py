@@ -1,0 +1,101 @@
+"""The transport contract, one suite for loopback, MPI and torch.distributed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import ciera
+import numpy as np
+import pytest
+from test_allgather import on_ranks
+
+WORKER = Path(__file__).with_name("transport_worker.py")
+SAMPLE = Path(__file__).parents[1] / "data/sample_trace.npz"
+
+
+def mpirun(ranks: int, *command: str) -> subprocess.CompletedProcess[str]:
+    launcher = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or "mpirun"
+    environment = {**os.environ, "OMPI_MCA_btl": "self,sm", "OMPI_MCA_pml": "ob1"}
+    return subprocess.run(
+        [launcher, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks),
+         sys.executable, *command],
+        capture_output=True, text=True, timeout=300, env=environment,
+    )  # fmt: skip
+
+
+def test_loopback_keeps_the_contract() -> None:
+    from transport_worker import check_transport
+
+    for world_size in (1, 2, 5):
+        on_ranks(world_size, lambda rank, transport: check_transport(transport))
+
+
+def test_mpi_keeps_the_contract() -> None:
+    done = mpirun(3, str(WORKER), "mpi")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("contract kept") == 3
+
+
+def test_torch_gloo_keeps_the_contract() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environment = {
+        **os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "3",
+    }  # fmt: skip
+    workers = [
+        subprocess.Popen(
+            [sys.executable, str(WORKER), "torch"],
+            env={**environment, "RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(3)
+    ]
+    for worker in workers:
+        text, _ = worker.communicate(timeout=300)
+        assert worker.returncode == 0, text
+        assert "contract kept" in text
+
+
+def test_replay_runs_under_mpirun() -> None:
+    done = mpirun(2, "-m", "ciera.cli", "replay", str(SAMPLE), "--transport", "mpi", "--steps", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("bit for bit") == 1
+    wrong = mpirun(
+        2, "-m", "ciera.cli", "replay", str(SAMPLE), "--transport", "mpi", "--world-size", "3"
+    )
+    assert wrong.returncode == 2
+
+
+def test_a_missing_peer_is_named_and_nothing_hangs() -> None:
+    first, _, third = ciera.loopback(3, timeout=0.2)
+    comm = ciera.CompressedAllgather(first)
+    other = ciera.CompressedAllgather(third)
+    handle = other.allgather_async("w", np.zeros(4, np.float32))
+    with pytest.raises(ciera.TransportError, match=r"rank\(s\) 1"):
+        comm.allgather("w", np.zeros(4, np.float32))
+    with pytest.raises(ciera.TransportError):
+        handle.wait()
+
+
+def test_a_python_transport_that_raises_poisons_the_communicator() -> None:
+    class Broken:
+        rank, world_size, name, local_world_size, supports_counts = 0, 2, "broken", 1, True
+
+        def allgather(self, send: Any, recv: Any) -> None:
+            raise OSError("cable pulled")
+
+    from ciera import _native
+
+    comm = ciera.CompressedAllgather(_native.callback_transport(Broken()))
+    for _ in range(2):
+        with pytest.raises(ciera.TransportError, match="cable pulled"):
+            comm.allgather("w", np.zeros(4, np.float32))
