@@ -1,0 +1,129 @@
+"""Golden frames through the NumPy decoder and through the native one; encoders byte for byte."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import inputs
+import numpy as np
+import pytest
+import wire_reference as wire
+from ciera import _native
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+GOLDEN = Path(__file__).parents[1] / "data/golden"
+
+
+def frames(folder: str) -> list[Path]:
+    return sorted((GOLDEN / folder).glob("*.frame"))
+
+
+def load(path: Path) -> tuple[bytes, wire.Params, dict[str, Any], np.ndarray]:
+    index = json.loads(path.with_suffix(".json").read_text())
+    exponents = np.frombuffer(base64.b64decode(index.get("exponents", "")), np.uint8)
+    return path.read_bytes(), wire.Params(**index["params"]), index, exponents
+
+
+def native_decode(frame: bytes, params: wire.Params, exponents: bytes) -> tuple[str, bytes, bytes]:
+    return _native.decode_frame(
+        frame,
+        mode=params.mode,
+        dtype=params.dtype,
+        block_size=params.block_size,
+        numel=params.numel,
+        shard_id=params.shard_id,
+        base_epoch=params.base_epoch,
+        base_digest=params.base_digest,
+        exponents=exponents,
+    )
+
+
+def native_encode(
+    words: np.ndarray, params: wire.Params, hashes: bytes, coder: str
+) -> tuple[bytes, bytes]:
+    return _native.encode_frame(
+        words.tobytes(),
+        mode=params.mode,
+        coder=coder,
+        dtype=params.dtype,
+        block_size=params.block_size,
+        shard_id=params.shard_id,
+        base_epoch=params.base_epoch,
+        base_digest=params.base_digest,
+        hashes=hashes,
+    )
+
+
+def test_there_are_golden_frames_of_both_kinds_and_every_verdict() -> None:
+    assert len(frames("must_decode")) > 30
+    seen = {load(path)[2]["verdict"] for path in frames("must_fail")}
+    assert len(seen) == 18, "one of the verdicts of section 8 has no frame"
+
+
+@pytest.mark.parametrize("path", frames("must_decode"), ids=lambda p: p.stem)
+def test_frame_that_must_decode_does_in_both_decoders(path: Path) -> None:
+    frame, params, index, exponents = load(path)
+    expected = base64.b64decode(index["words"])
+    words, after = wire.decode(frame, params, exponents)
+    assert words.tobytes() == expected
+    verdict, native_words, native_after = native_decode(frame, params, exponents.tobytes())
+    assert (verdict, native_words) == ("ok", expected)
+    if params.mode == "exponent-block":
+        assert native_after == after.tobytes()
+
+
+@pytest.mark.parametrize("path", frames("must_fail"), ids=lambda p: p.stem)
+def test_frame_that_must_fail_gets_its_verdict_from_both_decoders(path: Path) -> None:
+    frame, params, index, exponents = load(path)
+    with pytest.raises(wire.BadFrameError) as caught:
+        wire.decode(frame, params, exponents)
+    assert str(caught.value) == index["verdict"]
+    assert native_decode(frame, params, exponents.tobytes())[0] == index["verdict"]
+
+
+@pytest.mark.parametrize("dtype", wire.DTYPES)
+@pytest.mark.parametrize("kind", inputs.KINDS)
+@pytest.mark.parametrize("coder", ["rans", "raw"])
+def test_native_encoder_writes_the_reference_bytes(dtype: str, kind: str, coder: str) -> None:
+    # one block, several blocks with a short last one, more than one rANS segment
+    for numel in (0, 5, 1000, 70001 if (kind, coder) == ("weights", "rans") else 300):
+        params = wire.Params("exponent-block", dtype, 64, numel, "w")
+        hashes = b""
+        for step in range(3):
+            words = inputs.words(kind, dtype, numel, step)
+            frame, new = wire.encode(words, params, hashes, coder)
+            assert native_encode(words, params, hashes, coder) == (frame, new), (numel, step)
+            digest = int.from_bytes(frame[56:64], "little")
+            params = wire.Params("exponent-block", dtype, 64, numel, "w", step + 1, digest)
+            hashes = new
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(sorted(wire.DTYPES)),
+    st.lists(st.integers(0, 2**32 - 1), max_size=200),
+    st.sampled_from([8, 24, 512]),
+)
+def test_any_words_survive_both_codecs(dtype: str, values: list[int], block_size: int) -> None:
+    width = wire.WORDS[dtype].itemsize * 8
+    words = np.array([v >> (32 - width) for v in values], wire.WORDS[dtype])
+    params = wire.Params("exponent-only", dtype, block_size, len(words), "h")
+    frame, _ = native_encode(words, params, b"", "rans")
+    assert wire.encode(words, params, b"", "rans")[0] == frame
+    assert wire.decode(frame, params, np.empty(0, np.uint8))[0].tobytes() == words.tobytes()
+
+
+def test_every_single_bit_flip_is_refused() -> None:
+    words = inputs.words("weights", "bf16", 100, 0)
+    params = wire.Params("exponent-only", "bf16", 64, 100, "w")
+    frame, _ = native_encode(words, params, b"", "rans")
+    for bit in range(8 * len(frame)):
+        flipped = bytearray(frame)
+        flipped[bit // 8] ^= 1 << bit % 8
+        assert native_decode(bytes(flipped), params, b"")[0] != "ok", bit
+    for size in range(len(frame)):
+        assert native_decode(frame[:size], params, b"")[0] != "ok", size
