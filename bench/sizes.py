@@ -1,0 +1,84 @@
+"""The committed table of frame sizes: a change of ratio is a diff.
+
+python bench/sizes.py writes bench/sizes.csv, --check compares it with what the library makes now.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import io
+import sys
+from pathlib import Path
+
+import click
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests/reference"))
+
+import inputs  # noqa: E402
+from ciera import _native  # noqa: E402
+
+TABLE = Path(__file__).with_name("sizes.csv")
+COLUMNS = ("input", "dtype", "numel", "mode", "coder", "block_size", "step", "frame_bytes")
+
+
+def rows() -> list[tuple[str | int, ...]]:
+    """Frame bytes of two steps for each input, dtype, mode and coder."""
+    found: list[tuple[str | int, ...]] = []
+    for kind in inputs.KINDS:
+        for dtype in ("bf16", "fp16", "fp32"):
+            for mode in ("exponent-only", "exponent-block"):
+                for coder in ("rans", "raw"):
+                    for block_size in (64, 512):
+                        found += sizes(kind, dtype, 100_000, mode, coder, block_size)
+    return found
+
+
+def sizes(
+    kind: str, dtype: str, numel: int, mode: str, coder: str, block_size: int
+) -> list[tuple[str | int, ...]]:
+    """The rows of two consecutive steps."""
+    found: list[tuple[str | int, ...]] = []
+    hashes, digest, epoch = b"", 0, 0
+    for step in range(2):
+        frame, hashes = _native.encode_frame(
+            inputs.words(kind, dtype, numel, step).tobytes(),
+            mode=mode,
+            coder=coder,
+            dtype=dtype,
+            block_size=block_size,
+            shard_id="sizes",
+            base_epoch=epoch,
+            base_digest=digest,
+            hashes=hashes,
+        )
+        found.append((kind, dtype, numel, mode, coder, block_size, step, len(frame)))
+        if mode == "exponent-block":
+            digest, epoch = int.from_bytes(frame[56:64], "little"), step + 1
+    return found
+
+
+@click.command()
+@click.option("--check", is_flag=True, help="Compare instead of writing; exit 1 on a difference.")
+def main(check: bool) -> None:
+    """Write or check the table of frame sizes."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(rows())
+    if not check:
+        TABLE.write_text(text.getvalue())
+        return
+    committed = TABLE.read_text()
+    if committed != text.getvalue():
+        lines = difflib.unified_diff(
+            committed.splitlines(), text.getvalue().splitlines(), "committed", "now", lineterm=""
+        )
+        click.echo("\n".join(lines))
+        sys.exit(1)
+    click.echo(f"{len(committed.splitlines()) - 1} frame sizes as committed")
+
+
+if __name__ == "__main__":
+    main()
