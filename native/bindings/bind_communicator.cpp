@@ -152,10 +152,9 @@ void bind_call(py::module_& module) {
       .def(
           "wait",
           [](const PyCall& self, std::optional<double> timeout_s) {
+            const auto limit = timeout_s ? std::optional(duration_of(*timeout_s)) : std::nullopt;
             const py::gil_scoped_release release;
-            self.call->wait(timeout_s ? std::optional(std::chrono::nanoseconds(
-                                            static_cast<std::int64_t>(*timeout_s * 1e9)))
-                                      : std::nullopt);
+            self.call->wait(limit);
           },
           py::arg("timeout_s") = py::none())
       .def("outputs", &outputs);

@@ -143,8 +143,7 @@ void bind_transports(py::module_& module) {
   module.def(
       "loopback",
       [](std::uint32_t world_size, double timeout_s) {
-        return make_loopback(WorldSize{world_size},
-                             std::chrono::nanoseconds(static_cast<std::int64_t>(timeout_s * 1e9)));
+        return make_loopback(WorldSize{world_size}, duration_of(timeout_s));
       },
       py::arg("world_size"), py::arg("timeout_s"));
   module.def(

@@ -5,6 +5,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <chrono>
 #include <span>
 #include <string>
 
@@ -15,6 +16,9 @@ namespace ciera::bindings {
 // The contiguous bytes of a buffer object; throws TypeError otherwise. The buffer_info keeps the
 // export alive.
 std::span<std::byte> bytes_of(const pybind11::buffer_info& info);
+
+// Seconds as a duration of at most a century; throws Error (kArgument) for NaN and negative ones.
+std::chrono::nanoseconds duration_of(double seconds);
 
 // The value with that name; throws Error (kArgument) listing the possible ones.
 ReuseMode parse_reuse_mode(const std::string& text);

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "bindings.hpp"
 #include "wire/frame_header.hpp"
 
@@ -15,6 +17,15 @@ std::span<std::byte> bytes_of(const py::buffer_info& info) {
     expected *= info.shape[i];
   }
   return {static_cast<std::byte*>(info.ptr), static_cast<std::size_t>(info.size * info.itemsize)};
+}
+
+std::chrono::nanoseconds duration_of(double seconds) {
+  constexpr double kMost = 100.0 * 365 * 24 * 3600;
+  if (!(seconds >= 0)) {
+    throw Error(ErrorCode::kArgument,
+                "timeout " + std::to_string(seconds) + " is not possible; give seconds >= 0");
+  }
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(std::min(seconds, kMost) * 1e9));
 }
 
 ReuseMode parse_reuse_mode(const std::string& text) {

@@ -44,7 +44,7 @@ def is_torch(array: object) -> bool:
 
 def _wire_dtype(name: str, width: int, override: str | None) -> str:
     if override is not None:
-        if override not in _WIDTHS:
+        if not isinstance(override, str) or override not in _WIDTHS:
             raise ArgumentError(f"unknown dtype {override!r}; give one of {', '.join(_WIDTHS)}")
         if _WIDTHS[override] != width:
             raise ArgumentError(

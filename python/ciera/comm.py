@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
@@ -12,6 +13,7 @@ from ciera.errors import ArgumentError, CieraError
 from ciera.transports import as_transport
 
 ShardId = str | int
+_WHOLE: Any = object()  # the numel of a one-segment call: all of src
 
 
 class Handle:
@@ -68,20 +70,17 @@ class CompressedAllgather:
         cache_budget_bytes: int | None = None,
         threads: int = 0,
     ) -> None:
-        for label, number, least in (
-            ("block_size", block_size, 1),
-            ("threads", threads, 0),
-            ("cache_budget_bytes", cache_budget_bytes, 0),
-        ):
-            if number is not None and (not isinstance(number, int) or number < least):
-                raise ArgumentError(f"{label}={number!r} is not possible; give an int >= {least}")
+        for label, text in (("reuse", reuse), ("coder", coder)):
+            if not isinstance(text, str):
+                raise ArgumentError(f"{label}={text!r} is not possible; give a str")
+        budget = cache_budget_bytes
         self._comm = _native.Communicator(
             as_transport(transport),
             reuse=reuse,
             coder=coder,
-            block_size=min(block_size, 2**32 - 1),
-            cache_budget_bytes=cache_budget_bytes,
-            threads=threads,
+            block_size=_integer("block_size", block_size, least=8, most=65536),
+            cache_budget_bytes=None if budget is None else _integer("cache_budget_bytes", budget),
+            threads=_integer("threads", threads, most=1024),
         )
 
     @property
@@ -105,13 +104,13 @@ class CompressedAllgather:
         ``dtype`` ("bf16", "fp16", "fp32") says what the bits are where the array cannot. Blocks
         until complete.
         """
-        return self._gather([(shard_id, None)], shard, out, dtype, False, False).wait()
+        return self._gather([(shard_id, _WHOLE)], shard, out, dtype, False, False).wait()
 
     def allgather_async(
         self, shard_id: ShardId, shard: Any, *, out: Any = None, dtype: str | None = None
     ) -> Handle:
         """As ``allgather``, returning at once. Calls run in the order they were started."""
-        return self._gather([(shard_id, None)], shard, out, dtype, False, True)
+        return self._gather([(shard_id, _WHOLE)], shard, out, dtype, False, True)
 
     def allgather_segments(
         self,
@@ -129,12 +128,12 @@ class CompressedAllgather:
         rank-major buffer of a plain all-gather, or with ``per_segment`` a list of one rank-major
         array a segment (``out`` then is such a list). With ``async_op`` a Handle is returned.
         """
-        handle = self._gather(list(segments), src, out, dtype, per_segment, async_op)
+        handle = self._gather(segments, src, out, dtype, per_segment, async_op)
         return handle if async_op else handle.wait()
 
     def _gather(
         self,
-        segments: Sequence[tuple[ShardId, int | None]],
+        segments: Sequence[tuple[ShardId, int]],
         src: Any,
         out: Any,
         dtype: str | None,
@@ -143,28 +142,29 @@ class CompressedAllgather:
     ) -> Handle:
         named: list[tuple[ShardId, int]] = []
         try:
-            _check_ids(segments)
-            named = [(shard_id, numel or 0) for shard_id, numel in segments]
+            named = _pairs(segments)
             view = view_of(src, dtype=dtype)
-            if segments and segments[0][1] is None:
-                named = [(segments[0][0], view.numel)]
+            named = [(one, view.numel if numel is _WHOLE else numel) for one, numel in named]
             buffers = None if out is None else _out_views(out, view, dtype, per_segment)
-        except CieraError as error:
-            label = f"shard {segments[0][0]!r}, " if segments else ""
+        except Exception as error:
+            label = f"shard {named[0][0]!r}, " if named else ""
             message = f"{label}rank {self.rank}: {error}"
-            self._comm.reject(named, message)  # the peers are in this call: tell them
-            raise type(error)(message) from error
+            # The peers are in this call: tell them.
+            self._comm.reject([(one, 0) for one, _ in named], message)
+            if isinstance(error, CieraError):
+                raise type(error)(message) from error
+            raise
         issue = self._comm.start if async_op else self._comm.run
         call = issue(named, view.dtype, view.data, buffers, per_segment)
         return Handle(call, view, out, per_segment)
 
     def reset(self, shard_id: ShardId | None = None) -> None:
         """Forgets one shard, or all. Every rank must do it between the same two calls."""
-        self._comm.reset(shard_id)
+        self._comm.reset(None if shard_id is None else _shard_id(shard_id))
 
     def stats(self, shard_id: ShardId | None = None) -> dict[str, int]:
         """Counters since creation or reset; bytes are what this rank sent, rows included."""
-        return self._comm.stats(shard_id)
+        return self._comm.stats(None if shard_id is None else _shard_id(shard_id))
 
     def memory(self) -> dict[str, int]:
         """Bytes held: hash_cache and staged_hashes (16 a block), exp_cache (1 a value), arenas."""
@@ -186,17 +186,49 @@ class CompressedAllgather:
         self.close()
 
 
-def _check_ids(segments: Sequence[tuple[ShardId, int | None]]) -> None:
-    for shard_id, numel in segments:
-        if isinstance(shard_id, bool) or not isinstance(shard_id, str | int):
-            raise ArgumentError(f"a shard_id is a str or an int, not {type(shard_id).__name__}")
-        if isinstance(shard_id, int) and not -(2**63) <= shard_id < 2**63:
-            raise ArgumentError("an int shard_id must fit 64 bits; use a str")
-        if numel is not None and (not isinstance(numel, int) or numel < 0):
-            raise ArgumentError(f"numel={numel!r} is not possible; give an int >= 0")
+def _integer(label: str, number: Any, *, least: int = 0, most: int = 2**64 - 1) -> int:
+    """Any integer type (numpy's too) within bounds; a bool is none."""
+    try:
+        plain = operator.index(number)
+    except TypeError:
+        plain = least - 1
+    if isinstance(number, bool) or not least <= plain <= most:
+        raise ArgumentError(f"{label}={number!r} is not possible; give an int, {least} to {most}")
+    return plain
+
+
+def _shard_id(shard_id: Any) -> ShardId:
+    if isinstance(shard_id, str):
+        try:
+            shard_id.encode()
+        except UnicodeEncodeError as error:
+            raise ArgumentError(f"shard_id {shard_id!r} is no valid UTF-8 ({error})") from error
+        return shard_id
+    try:
+        plain = operator.index(shard_id)
+    except TypeError:
+        plain = None
+    if plain is None or isinstance(shard_id, bool):
+        raise ArgumentError(f"a shard_id is a str or an int, not {type(shard_id).__name__}")
+    if not -(2**63) <= plain < 2**63:
+        raise ArgumentError("an int shard_id must fit 64 bits; use a str")
+    return plain
+
+
+def _pairs(segments: Any) -> list[tuple[ShardId, int]]:
+    try:
+        pairs = [(shard_id, numel) for shard_id, numel in segments]
+    except (TypeError, ValueError) as error:
+        raise ArgumentError("segments must be a sequence of (shard_id, numel) pairs") from error
+    return [
+        (_shard_id(shard_id), numel if numel is _WHOLE else _integer("numel", numel))
+        for shard_id, numel in pairs
+    ]
 
 
 def _out_views(out: Any, view: View, dtype: str | None, per_segment: bool) -> list[Any]:
+    if per_segment and not isinstance(out, list | tuple):
+        raise ArgumentError("with per_segment, out is a list of one array a segment")
     outs = list(out) if per_segment else [out]
     views = [view_of(one, dtype=dtype, writable=True) for one in outs]
     for one in views:

@@ -213,6 +213,79 @@ def test_misuse_raises_with_the_remedy() -> None:
     on_ranks(2, body)
 
 
+BAD_CALLS: dict[str, Callable[[Any, np.ndarray], Any]] = {
+    "segments of no pairs": lambda comm, one: comm.allgather_segments(["a"], one),
+    "segments that are no sequence": lambda comm, one: comm.allgather_segments(7, one),
+    "numel beyond 64 bits": lambda comm, one: comm.allgather_segments([("w", 2**64)], one),
+    "numel of no number": lambda comm, one: comm.allgather_segments([("w", None)], one),
+    "no segment": lambda comm, one: comm.allgather_segments([], one),
+    "a bool as shard_id": lambda comm, one: comm.allgather(True, one),
+    "a surrogate in shard_id": lambda comm, one: comm.allgather("\ud800", one),
+    "a dtype of no name": lambda comm, one: comm.allgather("w", one, dtype=[]),
+    "out that is no list": lambda comm, one: comm.allgather_segments(
+        [("w", one.size)], one, out=np.zeros(2 * one.size, one.dtype), per_segment=True
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BAD_CALLS)
+def test_a_bad_call_on_one_rank_raises_on_every_rank(what: str) -> None:
+    one = np.zeros(64, np.float32)
+
+    def body(rank: int, transport: Any) -> None:
+        comm = ciera.CompressedAllgather(transport)
+        error = ciera.ArgumentError if rank == 1 else ciera.PeerFailedError
+        with pytest.raises(error, match="rank 1"):
+            BAD_CALLS[what](comm, one) if rank == 1 else comm.allgather("w", one)
+        comm.allgather("w", one)
+
+    on_ranks(2, body)
+
+
+def test_an_array_that_fails_to_export_is_told_to_the_peers() -> None:
+    class Broken:
+        def __dlpack__(self, **_: Any) -> Any:
+            raise KeyError("no memory here")
+
+    def body(rank: int, transport: Any) -> None:
+        comm = ciera.CompressedAllgather(transport)
+        with pytest.raises(KeyError if rank == 1 else ciera.PeerFailedError):
+            comm.allgather("w", Broken() if rank == 1 else np.zeros(8, np.float32))
+
+    on_ranks(2, body)
+
+
+def test_numpy_integers_name_shards_and_lengths() -> None:
+    def body(rank: int, transport: Any) -> None:
+        comm = ciera.CompressedAllgather(transport, block_size=np.int32(64), threads=np.uint8(1))
+        src = np.arange(30, dtype=np.float32)
+        comm.allgather_segments([(np.int64(3), np.int32(10)), (4, np.uint16(20))], src)
+        assert comm.stats(3)["values"] == 10
+        assert comm.stats(np.int8(4))["values"] == 20
+
+    on_ranks(2, body)
+
+
+def test_long_names_do_not_drown_a_message() -> None:
+    def body(rank: int, transport: Any) -> None:
+        comm = ciera.CompressedAllgather(transport)
+        shard = np.zeros(8, np.float32 if rank == 0 else np.float16)
+        with pytest.raises(ciera.RankMismatchError, match=r"dtype=fp16.*block_size") as raised:
+            comm.allgather("ü" * 5000, shard)
+        assert len(str(raised.value)) < 3000
+
+    on_ranks(2, body)
+
+
+def test_timeouts_out_of_range_raise() -> None:
+    for timeout in (-1.0, float("nan")):
+        with pytest.raises(ciera.ArgumentError, match="timeout"):
+            ciera.loopback(1, timeout=timeout)
+    (transport,) = ciera.loopback(1, timeout=float("inf"))
+    handle = ciera.CompressedAllgather(transport).allgather_async("w", np.zeros(8, np.float32))
+    assert handle.wait(1e300).size == 8
+
+
 def test_options_out_of_range_raise() -> None:
     (transport,) = ciera.loopback(1)
     for options in (
@@ -221,8 +294,14 @@ def test_options_out_of_range_raise() -> None:
         {"block_size": 100},
         {"block_size": 0},
         {"block_size": 2**40},
+        {"block_size": True},
+        {"block_size": 64.0},
         {"cache_budget_bytes": -1},
+        {"cache_budget_bytes": 2**70},
         {"threads": -1},
+        {"threads": 10**6},
+        {"reuse": None},
+        {"coder": 3},
     ):
         with pytest.raises(ciera.ArgumentError):
             ciera.CompressedAllgather(transport, **options)  # type: ignore[arg-type]
@@ -251,6 +330,19 @@ def test_two_threads_at_once_are_refused() -> None:
             break  # this thread came first and took the deadline itself
     waiting.join()
     assert refused
+
+
+def test_header_and_rows_of_a_steady_call_take_128_bytes() -> None:
+    def body(rank: int, transport: Any) -> None:
+        comm = ciera.CompressedAllgather(transport)
+        shard = distributions("bf16", 4096, seed=rank)["weights"]
+        comm.allgather("w", shard, dtype="bf16")
+        before = comm.stats()["wire_bytes"]
+        comm.allgather("w", shard, dtype="bf16")
+        bitmap, sign_mantissa = 16, 4096  # one byte of bits, padded
+        assert comm.stats()["wire_bytes"] - before == 128 + bitmap + sign_mantissa
+
+    on_ranks(2, body)
 
 
 def test_memory_follows_the_formulas() -> None:

@@ -127,3 +127,37 @@ def test_every_single_bit_flip_is_refused() -> None:
         assert native_decode(bytes(flipped), params, b"")[0] != "ok", bit
     for size in range(len(frame)):
         assert native_decode(frame[:size], params, b"")[0] != "ok", size
+
+
+def frames_of_the_document() -> list[bytes]:
+    """The hex dumps of section 10, in order: raw, key, delta."""
+    text = (GOLDEN.parents[2] / "docs/wire-format.md").read_text().split("## 10. Examples")[1]
+    dumps = []
+    for paragraph in text.split("\n\n"):
+        lines = paragraph.strip("\n").splitlines()
+        if lines and all(line.startswith("    ") for line in lines):
+            parts = [line.split("  x ") for line in (line.strip() for line in lines)]
+            dumps.append(b"".join(bytes.fromhex(p[0]) * int((*p, "1")[1]) for p in parts))
+    return dumps
+
+
+def test_the_documents_examples_are_frames_of_the_encoder_and_both_decoders_read_them() -> None:
+    raw, key, delta = frames_of_the_document()
+    ones = np.full(192, 0x3F80, np.uint16)
+    moved = ones.copy()
+    moved[9] = 0x4000
+    base = int.from_bytes(key[56:64], "little")
+    hashes, exponents = b"", np.empty(0, np.uint8)
+    for frame, words, epoch, digest in (
+        (raw, ones[:3], 0, 0),
+        (key, ones, 0, 0),
+        (delta, moved, 1, base),
+    ):
+        params = wire.Params("exponent-block", "bf16", 64, len(words), "w", epoch, digest)
+        encoded, hashes = native_encode(words, params, hashes if epoch else b"", "rans")
+        assert encoded == frame
+        verdict, decoded, _ = native_decode(frame, params, exponents.tobytes())
+        assert (verdict, decoded) == ("ok", words.tobytes())
+        known = exponents if epoch else np.empty(0, np.uint8)
+        reference, exponents = wire.decode(frame, params, known)
+        assert np.array_equal(reference, words)

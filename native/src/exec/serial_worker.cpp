@@ -17,10 +17,10 @@ SerialWorker::~SerialWorker() {
 
 void SerialWorker::submit(std::function<void()> task) {
   const std::lock_guard lock(mutex_);
-  tasks_.push_back(std::move(task));
   if (!thread_.joinable()) {
     thread_ = std::thread([this] { run(); });
   }
+  tasks_.push_back(std::move(task));
   changed_.notify_all();
 }
 

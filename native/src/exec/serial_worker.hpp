@@ -16,7 +16,8 @@ class SerialWorker {
   SerialWorker(const SerialWorker&) = delete;
   SerialWorker& operator=(const SerialWorker&) = delete;
 
-  // The thread starts with the first task. Tasks must not throw.
+  // The thread starts with the first task; std::system_error when the system gives none, and the
+  // task is not taken then. Tasks must not throw.
   void submit(std::function<void()> task);
   // Blocks until every task given so far has run.
   void wait_idle();

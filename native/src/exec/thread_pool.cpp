@@ -26,6 +26,18 @@ struct ThreadPool::State {
     }
   }
 
+  void stop() {
+    {
+      const std::lock_guard lock(mutex);
+      stopping = true;
+    }
+    start.notify_all();
+    for (std::thread& worker : workers) {
+      worker.join();
+    }
+    workers.clear();
+  }
+
   void work() {
     std::uint64_t seen = 0;
     std::unique_lock lock(mutex);
@@ -46,21 +58,17 @@ struct ThreadPool::State {
 };
 
 ThreadPool::ThreadPool(std::size_t threads) : state_(std::make_unique<State>()) {
-  for (std::size_t i = 1; i < threads; ++i) {
-    state_->workers.emplace_back([state = state_.get()] { state->work(); });
+  try {
+    for (std::size_t i = 1; i < threads; ++i) {
+      state_->workers.emplace_back([state = state_.get()] { state->work(); });
+    }
+  } catch (...) {
+    state_->stop();  // a joinable thread must not meet its destructor
+    throw;
   }
 }
 
-ThreadPool::~ThreadPool() {
-  {
-    const std::lock_guard lock(state_->mutex);
-    state_->stopping = true;
-  }
-  state_->start.notify_all();
-  for (std::thread& worker : state_->workers) {
-    worker.join();
-  }
-}
+ThreadPool::~ThreadPool() { state_->stop(); }
 
 std::size_t ThreadPool::threads() const { return state_->workers.size() + 1; }
 

@@ -10,7 +10,8 @@ namespace ciera {
 // Runs `body(i)` for i in [0, count) on `threads - 1` workers and the caller. One caller at a time.
 class ThreadPool {
  public:
-  // threads >= 1; with 1 nothing is started and everything runs on the caller.
+  // threads >= 1; with 1 nothing is started and everything runs on the caller. Throws
+  // std::system_error when the system gives no more threads.
   explicit ThreadPool(std::size_t threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <utility>
 
 #include "exec/serial_worker.hpp"
@@ -124,6 +125,14 @@ class CompressedAllgather::Impl {
     return std::make_shared<CallImpl>(engine_, std::move(request), std::move(rejection));
   }
 
+  // Takes part in the call only to tell the peers; throws Error (kArgument) with the message.
+  void refuse(const std::vector<Segment>& segments, const std::string& message) {
+    auto call = make_call({.segments = segments, .src = {}, .out = {}}, message);
+    worker_.wait_idle();
+    call->run(run_mutex_);
+    call->wait({});
+  }
+
   pipeline::Engine engine_;
   std::mutex run_mutex_;  // held while a call runs: what stats and memory read
   std::atomic<bool> visited_ = false;
@@ -154,18 +163,21 @@ std::shared_ptr<Call> CompressedAllgather::allgather(GatherRequest request) {
 
 std::shared_ptr<Call> CompressedAllgather::allgather_async(GatherRequest request) {
   const Impl::Visit visit(*impl_);
+  const std::vector<Segment> segments = request.segments;
   auto call = impl_->make_call(std::move(request));
-  impl_->worker_.submit([call, impl = impl_.get()] { call->run(impl->run_mutex_); });
+  try {
+    impl_->worker_.submit([call, impl = impl_.get()] { call->run(impl->run_mutex_); });
+  } catch (const std::system_error& error) {
+    impl_->refuse(segments, std::string("no thread for asynchronous calls (") + error.what() +
+                                "); use the blocking call");
+  }
   return call;
 }
 
 void CompressedAllgather::reject(const std::vector<Segment>& segments, const std::string& message) {
   const Impl::Visit visit(*impl_);
-  auto call = impl_->make_call({.segments = segments, .src = {}, .out = {}}, message);
-  impl_->worker_.wait_idle();
-  call->run(impl_->run_mutex_);
   try {
-    call->wait({});
+    impl_->refuse(segments, message);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kArgument) {
       throw;

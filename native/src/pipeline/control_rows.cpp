@@ -5,10 +5,12 @@
 #include <cstring>
 #include <map>
 
+#include "base/utf8.hpp"
+
 namespace ciera::pipeline {
 namespace {
 
-constexpr std::size_t kTextBytes = 256;
+constexpr std::size_t kTextBytes = 512;
 
 }  // namespace
 
@@ -26,7 +28,8 @@ std::vector<std::uint64_t> ControlPlane::exchange_words(const std::vector<std::u
 std::vector<std::string> ControlPlane::exchange_texts(const std::string& own) {
   using Text = std::array<char, kTextBytes>;
   Text text{};
-  std::memcpy(text.data(), own.data(), std::min(own.size(), kTextBytes - 1));
+  const std::string_view cut = base::cut_utf8(own, kTextBytes - 1);
+  std::ranges::copy(cut, text.begin());
   std::vector<std::string> texts;
   for (const Text& peer : exchange(text)) {
     texts.emplace_back(peer.data(), strnlen(peer.data(), kTextBytes));

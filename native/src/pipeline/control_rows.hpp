@@ -19,11 +19,10 @@ struct SizeRow {
   std::uint32_t sequence = 0;
   RowStatus status = RowStatus::kOk;
   RowPhase phase = RowPhase::kReady;
-  std::uint64_t call_digest = 0;    // shards, dtype and epochs, in order
-  std::uint64_t config_digest = 0;  // options and wire version
+  std::uint64_t call_digest = 0;  // options, wire version; shards, dtype and epochs, in order
   std::uint64_t payload_bytes = 0;
 };
-static_assert(sizeof(SizeRow) == 32);
+static_assert(sizeof(SizeRow) == 24);
 
 enum class VerdictClass : std::uint8_t { kOk = 0, kFrameRefused = 1, kFailed = 2 };
 

@@ -1,10 +1,12 @@
 #include "pipeline/engine.hpp"
 
 #include <algorithm>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "base/splitmix64.hpp"
+#include "base/utf8.hpp"
 #include "wire/frame_header.hpp"
 #include "wire/shard_key.hpp"
 
@@ -18,7 +20,14 @@ std::shared_ptr<Transport> require(std::shared_ptr<Transport> transport) {
   return transport;
 }
 
+constexpr std::size_t kMaxThreads = 1024;
+
 Options validated(const Options& options) {
+  if (options.threads > kMaxThreads) {
+    throw Error(ErrorCode::kArgument, "threads " + std::to_string(options.threads) +
+                                          " is not possible; give 0 (cores / ranks) to " +
+                                          std::to_string(kMaxThreads));
+  }
   if (options.block_size < 8 || options.block_size > 65536 || options.block_size % 8 != 0) {
     throw Error(ErrorCode::kArgument,
                 "block_size " + std::to_string(options.block_size) +
@@ -44,7 +53,18 @@ std::size_t thread_count(const Options& options, const Transport& transport) {
     return options.threads;
   }
   const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
-  return std::max<std::size_t>(1, cores / std::max(1U, transport.local_world_size()));
+  return std::clamp<std::size_t>(cores / std::max(1U, transport.local_world_size()), 1,
+                                 kMaxThreads);
+}
+
+ThreadPool start_pool(std::size_t threads) {
+  try {
+    return ThreadPool(threads);
+  } catch (const std::system_error& error) {
+    throw Error(ErrorCode::kArgument, "cannot start " + std::to_string(threads) +
+                                          " codec threads (" + error.what() +
+                                          "); give a smaller `threads`");
+  }
 }
 
 }  // namespace
@@ -55,11 +75,13 @@ Engine::Engine(std::shared_ptr<Transport> transport_in, const Options& options_i
       rank(value(transport->rank())),
       world(value(transport->world_size())),
       config_digest(digest_of(options)),
-      pool(thread_count(options, *transport)) {}
+      pool(start_pool(thread_count(options, *transport))) {}
 
 std::string to_string(const ShardId& shard_id) {
+  constexpr std::size_t kShownBytes = 120;  // a longer name would drown the rest of a message
   if (const auto* text = std::get_if<std::string>(&shard_id)) {
-    return "'" + *text + "'";
+    const std::string_view shown = base::cut_utf8(*text, kShownBytes);
+    return "'" + std::string(shown) + (shown.size() < text->size() ? "...'" : "'");
   }
   return std::to_string(std::get<std::int64_t>(shard_id));
 }

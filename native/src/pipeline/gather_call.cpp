@@ -282,7 +282,8 @@ void GatherCall::encode_part(std::size_t segment, std::span<std::byte> payload,
 }
 
 std::uint64_t GatherCall::call_digest() const {
-  std::uint64_t digest = base::mix(static_cast<std::uint64_t>(request_.dtype) + base::kGamma0);
+  std::uint64_t digest =
+      base::mix(engine_.config_digest + static_cast<std::uint64_t>(request_.dtype) + base::kGamma0);
   for (std::size_t s = 0; s < keys_.size(); ++s) {
     const cache::ShardState* state = engine_.table.find(request_.segments[s].shard_id);
     digest = base::mix(digest + keys_[s] + base::kGamma0);

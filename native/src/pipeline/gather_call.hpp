@@ -40,7 +40,7 @@ class GatherCall {
   void encode_part(std::size_t segment, std::span<std::byte> payload, std::uint64_t offset);
   std::vector<SizeRow> agree(RowPhase phase, std::uint64_t payload_bytes);
   [[noreturn]] void throw_failed(const std::vector<SizeRow>& rows);
-  [[noreturn]] void throw_disagreement(const std::vector<SizeRow>& rows);
+  [[noreturn]] void throw_disagreement();
   void exchange(const std::vector<SizeRow>& rows);
   VerdictRow check_frames();
   VerdictRow check_rank(std::size_t rank);

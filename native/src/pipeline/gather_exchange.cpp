@@ -15,7 +15,6 @@ std::vector<SizeRow> GatherCall::agree(RowPhase phase, std::uint64_t payload_byt
                     .status = local_error_ ? RowStatus::kFailed : RowStatus::kOk,
                     .phase = phase,
                     .call_digest = local_error_ ? 0 : call_digest(),
-                    .config_digest = engine_.config_digest,
                     .payload_bytes = payload_bytes};
   const std::vector<SizeRow> rows = control_.exchange(own);
   if (std::ranges::any_of(rows, [](const SizeRow& row) { return row.status != RowStatus::kOk; })) {
@@ -23,10 +22,10 @@ std::vector<SizeRow> GatherCall::agree(RowPhase phase, std::uint64_t payload_byt
   }
   const auto differs = [&rows](const SizeRow& row) {
     return row.sequence != rows[0].sequence || row.phase != rows[0].phase ||
-           row.call_digest != rows[0].call_digest || row.config_digest != rows[0].config_digest;
+           row.call_digest != rows[0].call_digest;
   };
   if (std::ranges::any_of(rows, differs)) {
-    throw_disagreement(rows);
+    throw_disagreement();
   }
   return rows;
 }
@@ -51,8 +50,7 @@ void GatherCall::throw_failed(const std::vector<SizeRow>& rows) {
                   "; nothing has changed, mend it there and repeat the call on every rank");
 }
 
-void GatherCall::throw_disagreement(const std::vector<SizeRow>& rows) {
-  (void)rows;
+void GatherCall::throw_disagreement() {
   // First find the segment that differs, then let every rank say what it has there.
   const auto counts = control_.exchange_words({keys_.size()});
   std::size_t segment = 0;
@@ -79,7 +77,7 @@ void GatherCall::throw_disagreement(const std::vector<SizeRow>& rows) {
   const auto* state = engine_.table.find(request_.segments[segment].shard_id);
   const Options& options = engine_.options;
   const std::string own =
-      "shard_id=" + to_string(request_.segments[segment].shard_id).substr(0, 80) +
+      "shard_id=" + to_string(request_.segments[segment].shard_id) +
       " dtype=" + std::string(name(request_.dtype)) +
       " epoch=" + (state == nullptr ? "none" : std::to_string(state->epoch)) +
       " segments=" + std::to_string(keys_.size()) + " reuse=" + std::string(name(options.reuse)) +

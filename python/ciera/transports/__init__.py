@@ -16,7 +16,7 @@ def loopback(world_size: int, *, timeout: float = 600.0) -> list[Transport]:
 
     A call that waits for a peer longer than ``timeout`` seconds raises DeadlineError.
     """
-    if not isinstance(world_size, int) or world_size < 1:
+    if isinstance(world_size, bool) or not isinstance(world_size, int) or world_size < 1:
         raise ArgumentError(f"world_size={world_size!r} is not possible; give an int >= 1")
     return _native.loopback(world_size, timeout)
 

@@ -283,6 +283,16 @@ TEST(DamagedFrame, IsRefusedOnEveryRankLeavesOutAloneAndTheNextCallSendsKeyFrame
   });
 }
 
+TEST(Options, OutOfRangeThrow) {
+  const auto transports = make_loopback(WorldSize{1}, std::chrono::seconds(1));
+  for (const Options& options : {Options{.block_size = 12}, Options{.block_size = 0},
+                                 Options{.block_size = 65544}, Options{.threads = 1000000}}) {
+    const auto error = error_of([&] { CompressedAllgather comm(transports[0], options); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), ErrorCode::kArgument);
+  }
+}
+
 TEST(Deadline, NamesTheMissingRankAndPoisonsTheCommunicator) {
   const auto transports = make_loopback(WorldSize{2}, std::chrono::milliseconds(50));
   CompressedAllgather comm(transports[0], {});
