@@ -81,7 +81,10 @@ std::string to_string(const ShardId& shard_id) {
   constexpr std::size_t kShownBytes = 120;  // a longer name would drown the rest of a message
   if (const auto* text = std::get_if<std::string>(&shard_id)) {
     const std::string_view shown = base::cut_utf8(*text, kShownBytes);
-    return "'" + std::string(shown) + (shown.size() < text->size() ? "...'" : "'");
+    std::string quoted(1, '\'');
+    quoted.append(shown);
+    quoted.append(shown.size() < text->size() ? "...'" : "'");
+    return quoted;
   }
   return std::to_string(std::get<std::int64_t>(shard_id));
 }
