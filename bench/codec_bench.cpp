@@ -20,8 +20,8 @@
 
 namespace {
 
-using ciera::codec::host::BlockHash;
-using ciera::codec::host::FrameParams;
+using ciera::codec::BlockHash;
+using ciera::codec::FrameParams;
 namespace host = ciera::codec::host;
 
 double now_s() {
@@ -50,7 +50,7 @@ class Bench {
         words_(std::move(words)),
         step_bytes_(params.numel * element_bytes(params.dtype)),
         pool_(threads) {
-    frame_.resize(host::max_frame_bytes(params_));
+    frame_.resize(ciera::codec::max_frame_bytes(params_));
     scratch_.resize(host::encode_scratch_bytes(params_));
     exponents_.resize(params_.mode == ciera::ReuseMode::kExponentBlock ? params_.numel : 0);
     out_.resize(step_bytes_);
@@ -60,7 +60,7 @@ class Bench {
 
   Pass run() {
     Pass pass;
-    std::vector<BlockHash> hashes(host::block_count(params_.numel, params_.block_size));
+    std::vector<BlockHash> hashes(ciera::codec::block_count(params_.numel, params_.block_size));
     std::vector<BlockHash> staged(hashes.size());
     FrameParams params = params_;
     for (std::size_t step = 0; step < steps(); ++step) {
@@ -69,7 +69,7 @@ class Bench {
       const auto result = host::encode(params, src, hashes, staged, frame_, scratch_, &pool_);
       const double encoded = now_s();
       const std::span frame(frame_.data(), result.frame_bytes);
-      host::FrameInfo info;
+      ciera::codec::FrameInfo info;
       const bool good = host::check(params, frame, &info, &pool_) == ciera::Verdict::kOk;
       const double checked = now_s();
       if (!good ||

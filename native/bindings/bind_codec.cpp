@@ -22,7 +22,7 @@ struct FrameArguments {
   std::uint64_t base_epoch;
   std::uint64_t base_digest;
 
-  host::FrameParams params(std::uint64_t numel) const {
+  codec::FrameParams params(std::uint64_t numel) const {
     return {.mode = parse_reuse_mode(mode),
             .coder = parse_coder(coder),
             .dtype = parse_dtype(dtype),
@@ -51,18 +51,18 @@ py::tuple encode_frame(const py::bytes& src, const FrameArguments& arguments,
     throw Error(ErrorCode::kArgument, "src is not a whole number of elements");
   }
   const auto params = arguments.params(input.size() / width);
-  const std::uint64_t blocks = host::block_count(params.numel, params.block_size);
-  std::vector<host::BlockHash> old_hashes(view(hashes).size() / sizeof(host::BlockHash));
+  const std::uint64_t blocks = codec::block_count(params.numel, params.block_size);
+  std::vector<codec::BlockHash> old_hashes(view(hashes).size() / sizeof(codec::BlockHash));
   if (!old_hashes.empty()) {
     std::memcpy(old_hashes.data(), view(hashes).data(),
-                old_hashes.size() * sizeof(host::BlockHash));
+                old_hashes.size() * sizeof(codec::BlockHash));
   }
-  std::vector<host::BlockHash> new_hashes(params.mode == ReuseMode::kExponentBlock ? blocks : 0);
-  std::vector<std::byte> frame(host::max_frame_bytes(params));
+  std::vector<codec::BlockHash> new_hashes(params.mode == ReuseMode::kExponentBlock ? blocks : 0);
+  std::vector<std::byte> frame(codec::max_frame_bytes(params));
   std::vector<std::byte> scratch(host::encode_scratch_bytes(params));
   const auto result = host::encode(params, input, old_hashes, new_hashes, frame, scratch, nullptr);
   return py::make_tuple(to_bytes(frame.data(), result.frame_bytes),
-                        to_bytes(new_hashes.data(), new_hashes.size() * sizeof(host::BlockHash)));
+                        to_bytes(new_hashes.data(), new_hashes.size() * sizeof(codec::BlockHash)));
 }
 
 py::tuple decode_frame(const py::bytes& frame, const FrameArguments& arguments, std::uint64_t numel,
@@ -72,7 +72,7 @@ py::tuple decode_frame(const py::bytes& frame, const FrameArguments& arguments, 
   std::vector<std::byte> cache(known.begin(), known.end());
   cache.resize(params.mode == ReuseMode::kExponentBlock ? numel : 0);
   std::vector<std::byte> words(numel * element_bytes(params.dtype));
-  host::FrameInfo info;
+  codec::FrameInfo info;
   Verdict verdict = host::check(params, view(frame), &info, nullptr);
   if (verdict == Verdict::kOk) {
     std::vector<std::byte> scratch(host::decode_scratch_bytes(params));

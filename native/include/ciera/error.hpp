@@ -17,6 +17,11 @@ enum class ErrorCode {
   kDeadline,        // a wait outlasted its deadline; the communicator is unusable
   kClosed,          // the communicator is closed
   kConcurrentCall,  // two threads at once
+  kOutOfMemory,     // host or GPU memory; nothing has changed
+  kDevice,          // the GPU or its driver failed
+  kNoDevice,        // no usable GPU: none, driver too old, or a build without CUDA
+  kWrongDevice,     // memory of another device than the communicator's
+  kLibrary,         // a library that is loaded at run time (NCCL, nvCOMP) is missing or unusable
 };
 
 class Error : public std::runtime_error {

@@ -30,7 +30,7 @@ std::uint64_t state_bytes(const std::vector<std::uint64_t>& numels, std::uint32_
   }
   std::uint64_t most = 0;
   for (const std::uint64_t numel : numels) {
-    const std::uint64_t blocks = codec::host::block_count(numel, block_size);
+    const std::uint64_t blocks = codec::block_count(numel, block_size);
     // HashCache and the staged hashes.
     const std::uint64_t hash_bytes = blocks > kMax / 32 ? kMax : 32 * blocks;
     most = std::max(most, saturating_add(all - numel, hash_bytes));
@@ -63,14 +63,14 @@ ShardState& ShardTable::add(const ShardId& shard_id, std::uint64_t shard_key, DT
     state.residence = fits ? Residence::kStateful : Residence::kStatelessByBudget;
   }
   if (state.residence == Residence::kStateful) {
-    const std::uint64_t blocks =
-        codec::host::block_count(state.numels[own_rank], options.block_size);
-    state.hash_cache.resize(blocks);
-    state.staged_hashes.resize(blocks);
+    const std::uint64_t hash_bytes =
+        codec::block_count(state.numels[own_rank], options.block_size) * sizeof(codec::BlockHash);
+    state.hash_cache = Buffer(memory_, hash_bytes);
+    state.staged_hashes = Buffer(memory_, hash_bytes);
     state.exp_cache.resize(state.numels.size());
     for (std::size_t r = 0; r < state.numels.size(); ++r) {
       if (r != own_rank) {
-        state.exp_cache[r].resize(state.numels[r]);
+        state.exp_cache[r] = Buffer(memory_, state.numels[r]);
       }
     }
   }
@@ -98,7 +98,7 @@ void ShardTable::clear() {
 std::uint64_t ShardTable::hash_cache_bytes() const {
   std::uint64_t bytes = 0;
   for (const auto& [id, state] : shards_) {
-    bytes += state.hash_cache.size() * sizeof(codec::host::BlockHash);
+    bytes += state.hash_cache.size();
   }
   return bytes;
 }

@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "ciera/compressed_allgather.hpp"
-#include "codec/host/frame_codec.hpp"
+#include "codec/frame.hpp"
+#include "exec/memory.hpp"
 
 namespace ciera::cache {
 
@@ -24,10 +25,9 @@ struct ShardState {
   std::uint64_t state_bytes = 0;  // against the budget; the largest of any rank
 
   std::uint64_t epoch = 0;  // committed frames since the last key frame's start; 0 = no reference
-  std::vector<codec::host::BlockHash> hash_cache;     // sender: own blocks
-  std::vector<codec::host::BlockHash> staged_hashes;  // hashes of the frame under way
-  std::vector<std::vector<std::byte>>
-      exp_cache;                       // receiver: exponents of each peer, own entry empty
+  Buffer hash_cache;        // sender: BlockHash of each own block
+  Buffer staged_hashes;     // those of the frame under way
+  std::vector<Buffer> exp_cache;       // receiver: exponents of each peer, own entry empty
   std::vector<std::uint64_t> digests;  // of each rank's last committed frame
   Stats stats;
 
@@ -44,6 +44,9 @@ std::uint64_t state_bytes(const std::vector<std::uint64_t>& numels, std::uint32_
 
 class ShardTable {
  public:
+  // Caches are taken from `memory`, which must outlive the table.
+  explicit ShardTable(MemoryResource& memory) : memory_(memory) {}
+
   ShardState* find(const ShardId& shard_id);
   const ShardState* find(const ShardId& shard_id) const;
 
@@ -59,6 +62,7 @@ class ShardTable {
   const std::map<ShardId, ShardState>& shards() const { return shards_; }
 
  private:
+  MemoryResource& memory_;
   std::map<ShardId, ShardState> shards_;
   std::uint64_t reserved_bytes_ = 0;  // sum of state_bytes of stateful shards
 };

@@ -17,7 +17,14 @@ inline constexpr std::uint32_t kRansMaxProbBits = 12;
 inline constexpr std::uint32_t kRansProbBits = 12;  // what encoders write
 inline constexpr std::uint32_t kRansMinSegmentLog2 = 10;
 inline constexpr std::uint32_t kRansMaxSegmentLog2 = 20;
-inline constexpr std::uint32_t kRansSegmentLog2 = 16;  // what encoders write
+inline constexpr std::uint32_t kRansSegmentLog2 = 16;  // the host encoder's default
+
+// What a count of at least 1 is worth before the frequencies are made to sum to 2^prob_bits.
+CIERA_HD constexpr std::uint32_t frequency_share(std::uint64_t count, std::uint64_t total,
+                                                 std::uint32_t prob_bits) {
+  const std::uint64_t share = ((count << prob_bits) + total / 2) / total;
+  return share == 0 ? 1 : static_cast<std::uint32_t>(share);
+}
 
 // Turns counts (their sum `total` > 0) into frequencies that sum to 2^prob_bits.
 CIERA_HD inline void normalise_counts(const std::uint64_t (&counts)[256], std::uint64_t total,
@@ -32,8 +39,7 @@ CIERA_HD inline void normalise_counts(const std::uint64_t (&counts)[256], std::u
     return best;
   };
   for (std::uint32_t s = 0; s < 256; ++s) {
-    const std::uint64_t share = (counts[s] * wanted + total / 2) / total;
-    frequencies[s] = counts[s] == 0 ? 0 : static_cast<std::uint32_t>(share == 0 ? 1 : share);
+    frequencies[s] = counts[s] == 0 ? 0 : frequency_share(counts[s], total, prob_bits);
     sum += frequencies[s];
   }
   if (sum < wanted) {

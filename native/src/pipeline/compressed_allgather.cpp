@@ -218,9 +218,9 @@ Memory CompressedAllgather::memory() const {
   return {.hash_cache = engine.table.hash_cache_bytes(),
           .staged_hashes = engine.table.hash_cache_bytes(),  // always of the same size
           .exp_cache = engine.table.exp_cache_bytes(),
-          .send_arena = engine.send_arena.capacity(),
+          .send_arena = engine.send_arena.capacity() + engine.frame_arena.capacity(),
           .recv_arena = engine.recv_arena.capacity(),
-          .scratch_arena = engine.scratch_arena.capacity()};
+          .scratch_arena = engine.backend->scratch_bytes() + engine.staging_arena.capacity()};
 }
 
 void CompressedAllgather::close() {
@@ -231,7 +231,9 @@ void CompressedAllgather::close() {
   impl_->engine_.table.clear();
   impl_->engine_.send_arena.release();
   impl_->engine_.recv_arena.release();
-  impl_->engine_.scratch_arena.release();
+  impl_->engine_.frame_arena.release();
+  impl_->engine_.staging_arena.release();
+  impl_->engine_.backend->release_scratch();
 }
 
 }  // namespace ciera

@@ -1,12 +1,13 @@
 #include "pipeline/engine.hpp"
 
 #include <algorithm>
-#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "base/splitmix64.hpp"
 #include "base/utf8.hpp"
+#include "codec/cuda/cuda_backend.hpp"
+#include "codec/host/host_backend.hpp"
 #include "wire/frame_header.hpp"
 #include "wire/shard_key.hpp"
 
@@ -39,8 +40,8 @@ Options validated(const Options& options) {
 std::uint64_t digest_of(const Options& options) {
   std::uint64_t digest = wire::kVersion;
   for (const std::uint64_t field :
-       {static_cast<std::uint64_t>(options.reuse), static_cast<std::uint64_t>(options.coder),
-        static_cast<std::uint64_t>(options.block_size),
+       {static_cast<std::uint64_t>(options.backend), static_cast<std::uint64_t>(options.reuse),
+        static_cast<std::uint64_t>(options.coder), static_cast<std::uint64_t>(options.block_size),
         static_cast<std::uint64_t>(options.cache_budget_bytes.has_value()),
         options.cache_budget_bytes.value_or(0)}) {
     digest = base::mix(digest + field + base::kGamma0);
@@ -57,14 +58,12 @@ std::size_t thread_count(const Options& options, const Transport& transport) {
                                  kMaxThreads);
 }
 
-ThreadPool start_pool(std::size_t threads) {
-  try {
-    return ThreadPool(threads);
-  } catch (const std::system_error& error) {
-    throw Error(ErrorCode::kArgument, "cannot start " + std::to_string(threads) +
-                                          " codec threads (" + error.what() +
-                                          "); give a smaller `threads`");
+std::unique_ptr<codec::CodecBackend> make_backend(const Options& options,
+                                                  const Transport& transport) {
+  if (options.backend == Backend::kCuda) {
+    return codec::cuda::make_cuda_backend(options.device);
   }
+  return codec::host::make_host_backend(thread_count(options, transport));
 }
 
 }  // namespace
@@ -75,7 +74,12 @@ Engine::Engine(std::shared_ptr<Transport> transport_in, const Options& options_i
       rank(value(transport->rank())),
       world(value(transport->world_size())),
       config_digest(digest_of(options)),
-      pool(start_pool(thread_count(options, *transport))) {}
+      backend(make_backend(options, *transport)),
+      table(backend->memory()),
+      frame_arena(backend->memory()),
+      send_arena(backend->memory()),
+      recv_arena(backend->memory()),
+      staging_arena(backend->staging_memory()) {}
 
 std::string to_string(const ShardId& shard_id) {
   constexpr std::size_t kShownBytes = 120;  // a longer name would drown the rest of a message

@@ -7,8 +7,8 @@
 
 #include "cache/shard_table.hpp"
 #include "ciera/compressed_allgather.hpp"
-#include "exec/arena.hpp"
-#include "exec/thread_pool.hpp"
+#include "codec/backend.hpp"
+#include "exec/memory.hpp"
 
 namespace ciera::pipeline {
 
@@ -20,12 +20,13 @@ struct Engine {
   std::size_t rank;
   std::size_t world;
   std::uint64_t config_digest;
-  ThreadPool pool;
+  std::unique_ptr<codec::CodecBackend> backend;
   cache::ShardTable table;
   Stats total;
-  Arena send_arena;
-  Arena recv_arena;
-  Arena scratch_arena;
+  Arena frame_arena;    // frames of a call of several segments, before they are packed
+  Arena send_arena;     // the payload
+  Arena recv_arena;     // every rank's payload
+  Arena staging_arena;  // host memory for a transport that cannot move the backend's
   std::uint32_t sequence = 0;
   std::string broken;  // why only close() remains; empty while usable
 };

@@ -16,7 +16,9 @@ GatherCall::GatherCall(Engine& engine, GatherRequest request, std::optional<std:
     : engine_(engine), request_(std::move(request)), control_(*engine.transport) {
   if (rejection) {
     local_error_.emplace(ErrorCode::kArgument, *rejection);
+    return;
   }
+  ready_ = engine_.backend->mark(request_.stream);
 }
 
 void GatherCall::run() {
@@ -28,7 +30,8 @@ void GatherCall::run() {
   try {
     run_stages();
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::kTransport || error.code() == ErrorCode::kDeadline) {
+    if (error.code() == ErrorCode::kTransport || error.code() == ErrorCode::kDeadline ||
+        error.code() == ErrorCode::kDevice) {
       engine_.broken = error.what();
       throw Error(error.code(), describe_segment(0) + ": " + error.what());
     }
@@ -50,11 +53,7 @@ void GatherCall::run_stages() {
   new_shards_.clear();  // agreed: from here on they stay, with or without a reference
   ++engine_.sequence;
   exchange(rows);
-  VerdictRow verdict = check_frames();
-  if (verdict.kind == VerdictClass::kOk) {
-    verdict = decode_frames();
-  }
-  settle(verdict);
+  settle(decode());
 }
 
 void GatherCall::fail(ErrorCode code, const std::string& text, std::size_t segment) {
@@ -77,6 +76,7 @@ void GatherCall::validate_request() {
   const std::size_t width = element_bytes(request_.dtype);
   std::set<ShardId> seen;
   std::uint64_t total = 0;
+  src_offsets_ = {0};
   for (std::size_t s = 0; s < request_.segments.size(); ++s) {
     const Segment& segment = request_.segments[s];
     if (!seen.insert(segment.shard_id).second) {
@@ -90,6 +90,7 @@ void GatherCall::validate_request() {
       return;
     }
     keys_.push_back(key_of(segment.shard_id));
+    src_offsets_.push_back(total);
   }
   if (total != request_.src.size()) {
     fail(ErrorCode::kArgument, "src holds " + std::to_string(request_.src.size()) +
@@ -151,9 +152,9 @@ void GatherCall::learn_layout() {
       }
       states_.push_back(state);
     }
-  } catch (const std::exception& error) {
-    fail(ErrorCode::kArgument, std::string("no memory for the caches (") + error.what() +
-                                   "); set cache_budget_bytes lower on every rank");
+  } catch (const Error& error) {
+    fail(error.code(), std::string("no memory for the caches (") + error.what() +
+                           "); set cache_budget_bytes lower on every rank");
   }
 }
 
@@ -173,12 +174,11 @@ void GatherCall::map_outputs() {
   outputs_ = request_.out;
   try {
     for (std::size_t b = 0; request_.out.empty() && b < output_map_->buffers(); ++b) {
-      const std::uint64_t bytes = output_map_->buffer_bytes(b);
-      owned_.push_back(std::make_unique_for_overwrite<std::byte[]>(bytes));
-      outputs_.emplace_back(owned_.back().get(), bytes);
+      owned_.emplace_back(engine_.backend->memory(), output_map_->buffer_bytes(b));
+      outputs_.push_back(owned_.back().span());
     }
-  } catch (const std::exception& error) {
-    fail(ErrorCode::kArgument, std::string("no memory for the output (") + error.what() + ")");
+  } catch (const Error& error) {
+    fail(error.code(), std::string("no memory for the output (") + error.what() + ")");
     return;
   }
   if (const auto reason = output_map_->misfit(outputs_, request_.src, engine_.rank)) {
@@ -198,7 +198,7 @@ bool GatherCall::all_bare() const {
       parts_, [](const Part& part) { return part.plan.form == policy::PartForm::kBare; });
 }
 
-codec::host::FrameParams GatherCall::params(std::size_t segment, std::size_t rank) const {
+codec::FrameParams GatherCall::params(std::size_t segment, std::size_t rank) const {
   const cache::ShardState& state = *states_[segment];
   return {.mode = parts_[segment].plan.mode,
           .coder = engine_.options.coder,
@@ -207,16 +207,13 @@ codec::host::FrameParams GatherCall::params(std::size_t segment, std::size_t ran
           .numel = state.numels[rank],
           .shard_key = state.shard_key,
           .base_epoch = state.epoch,
-          .base_digest = state.epoch == 0 ? 0 : state.digests[rank]};
+          .base_digest = state.epoch == 0 ? 0 : state.digests[rank],
+          .segment_log2 = engine_.backend->segment_log2(state.numels[rank])};
 }
 
 std::span<const std::byte> GatherCall::src_part(std::size_t segment) const {
-  const std::size_t width = element_bytes(request_.dtype);
-  std::uint64_t offset = 0;
-  for (std::size_t s = 0; s < segment; ++s) {
-    offset += request_.segments[s].numel * width;
-  }
-  return request_.src.subspan(offset, request_.segments[segment].numel * width);
+  return request_.src.subspan(src_offsets_[segment],
+                              src_offsets_[segment + 1] - src_offsets_[segment]);
 }
 
 void GatherCall::encode() {
@@ -224,61 +221,89 @@ void GatherCall::encode() {
     return;
   }
   const Stopwatch watch(encode_ns_);
-  if (all_bare()) {
-    for (std::size_t s = 0; s < parts_.size(); ++s) {
-      parts_[s].bytes = src_part(s).size();
-    }
-    payload_ = request_.src;
-    return;
-  }
   try {
-    std::uint64_t capacity = directory_bytes(parts_.size());
-    std::size_t scratch = 0;
-    for (std::size_t s = 0; s < parts_.size(); ++s) {
-      const bool framed = parts_[s].plan.form == policy::PartForm::kFrame;
-      const auto own = params(s, engine_.rank);
-      capacity =
-          align16(capacity) + (framed ? codec::host::max_frame_bytes(own) : src_part(s).size());
-      scratch = std::max(scratch, framed ? codec::host::encode_scratch_bytes(own) : 0);
+    engine_.backend->start_after(ready_);
+    if (all_bare()) {
+      for (std::size_t s = 0; s < parts_.size(); ++s) {
+        parts_[s].bytes = src_part(s).size();
+      }
+      payload_ = request_.src;
+      return;
     }
-    const auto payload = engine_.send_arena.reserve(capacity);
-    engine_.scratch_arena.reserve(scratch);
-    std::uint64_t end = directory_bytes(parts_.size());
-    std::vector<std::uint64_t> sizes;
-    for (std::size_t s = 0; s < parts_.size(); ++s) {
-      const std::uint64_t start = align16(end);
-      std::memset(payload.data() + end, 0, start - end);
-      encode_part(s, payload, start);
-      sizes.push_back(parts_[s].bytes);
-      end = start + parts_[s].bytes;
-    }
-    write_directory(sizes, payload);
-    payload_ = payload.first(end);
+    std::vector<codec::EncodeJob> jobs = encode_jobs();
+    engine_.backend->encode(jobs);
+    pack(jobs);
+  } catch (const Error& error) {
+    fail(error.code(), std::string("encoding failed (") + error.what() + ")");
   } catch (const std::exception& error) {
     fail(ErrorCode::kArgument, std::string("encoding failed (") + error.what() + ")");
   }
 }
 
-void GatherCall::encode_part(std::size_t segment, std::span<std::byte> payload,
-                             std::uint64_t offset) {
-  Part& part = parts_[segment];
-  cache::ShardState& state = *states_[segment];
-  const auto src = src_part(segment);
-  part.offset = offset;
-  if (part.plan.form == policy::PartForm::kBare) {
-    std::ranges::copy(src, payload.begin() + static_cast<std::ptrdiff_t>(offset));
-    part.bytes = src.size();
+// One job a framed part. The only part of a call is encoded where it is sent from.
+std::vector<codec::EncodeJob> GatherCall::encode_jobs() {
+  std::vector<std::uint64_t> starts;
+  std::uint64_t capacity = 0;
+  for (std::size_t s = 0; s < parts_.size(); ++s) {
+    starts.push_back(capacity);
+    if (parts_[s].plan.form == policy::PartForm::kFrame) {
+      capacity = align16(capacity + codec::max_frame_bytes(params(s, engine_.rank)));
+    }
+  }
+  Arena& arena = parts_.size() == 1 ? engine_.send_arena : engine_.frame_arena;
+  const auto frames = arena.reserve(capacity);
+  std::vector<codec::EncodeJob> jobs;
+  for (std::size_t s = 0; s < parts_.size(); ++s) {
+    if (parts_[s].plan.form == policy::PartForm::kBare) {
+      continue;
+    }
+    const cache::ShardState& state = *states_[s];
+    codec::EncodeJob job{.params = params(s, engine_.rank), .src = src_part(s)};
+    if (state.epoch != 0) {
+      job.old_hashes = state.hash_cache.span();
+    }
+    job.new_hashes = state.staged_hashes.span();
+    job.frame = frames.subspan(starts[s], codec::max_frame_bytes(job.params));
+    jobs.push_back(job);
+  }
+  return jobs;
+}
+
+// Puts the parts behind their directory (docs/wire-format.md, section 1).
+void GatherCall::pack(const std::vector<codec::EncodeJob>& jobs) {
+  std::vector<std::uint64_t> sizes;
+  std::uint64_t end = directory_bytes(parts_.size());
+  auto job = jobs.begin();
+  std::vector<std::span<const std::byte>> sources;
+  for (std::size_t s = 0; s < parts_.size(); ++s) {
+    Part& part = parts_[s];
+    sources.push_back(src_part(s));
+    if (part.plan.form == policy::PartForm::kFrame) {
+      part.encoded = job->result;
+      sources.back() = job->frame.first(job->result.frame_bytes);
+      ++job;
+    }
+    part.offset = align16(end);
+    part.bytes = sources.back().size();
+    sizes.push_back(part.bytes);
+    end = part.offset + part.bytes;
+  }
+  if (parts_.size() == 1) {
+    payload_ = sources[0];
     return;
   }
-  std::span<const codec::host::BlockHash> old_hashes;
-  if (state.epoch != 0) {
-    old_hashes = state.hash_cache;
+  codec::CodecBackend& backend = *engine_.backend;
+  const auto payload = engine_.send_arena.reserve(end);
+  const std::vector<std::byte> directory = make_directory(sizes);
+  backend.upload(payload.first(directory.size()), directory);
+  end = directory.size();
+  for (std::size_t s = 0; s < parts_.size(); ++s) {
+    backend.zero(payload.subspan(end, parts_[s].offset - end));
+    backend.copy(payload.subspan(parts_[s].offset, parts_[s].bytes), sources[s]);
+    end = parts_[s].offset + parts_[s].bytes;
   }
-  const auto own = params(segment, engine_.rank);
-  part.encoded = codec::host::encode(
-      own, src, old_hashes, state.staged_hashes, payload.subspan(offset),
-      engine_.scratch_arena.reserve(codec::host::encode_scratch_bytes(own)), &engine_.pool);
-  part.bytes = part.encoded.frame_bytes;
+  backend.wait();  // the directory is this function's
+  payload_ = payload;
 }
 
 std::uint64_t GatherCall::call_digest() const {

@@ -27,7 +27,7 @@ class GatherCall {
     policy::SegmentPlan plan;
     std::uint64_t offset = 0;
     std::uint64_t bytes = 0;
-    codec::host::EncodeResult encoded;
+    codec::EncodeResult encoded;
   };
 
   void run_stages();
@@ -37,21 +37,29 @@ class GatherCall {
   void map_outputs();
   void plan();
   void encode();
-  void encode_part(std::size_t segment, std::span<std::byte> payload, std::uint64_t offset);
+  std::vector<codec::EncodeJob> encode_jobs();
+  void pack(const std::vector<codec::EncodeJob>& jobs);
   std::vector<SizeRow> agree(RowPhase phase, std::uint64_t payload_bytes);
   [[noreturn]] void throw_failed(const std::vector<SizeRow>& rows);
   [[noreturn]] void throw_disagreement();
   void exchange(const std::vector<SizeRow>& rows);
-  VerdictRow check_frames();
-  VerdictRow check_rank(std::size_t rank);
-  VerdictRow decode_frames();
-  void copy_own();
+  void transfer(policy::ExchangeForm form, std::span<const std::byte> send,
+                std::span<std::byte> recv, std::span<const std::uint64_t> counts,
+                std::span<const std::uint64_t> offsets);
+  void wait_exchange();
+  VerdictRow decode();
+  VerdictRow decode_timed();
+  VerdictRow split_payloads();
+  VerdictRow split_bare(std::size_t rank);
+  std::vector<codec::DecodeJob> decode_jobs();
+  VerdictRow run_decode(std::vector<codec::DecodeJob>& jobs);
+  void copy_bare_and_own();
   void settle(const VerdictRow& own_verdict);
   void count();
   void undo_new_shards();
   void fail(ErrorCode code, const std::string& text, std::size_t segment = 0);
 
-  codec::host::FrameParams params(std::size_t segment, std::size_t rank) const;
+  codec::FrameParams params(std::size_t segment, std::size_t rank) const;
   std::uint64_t call_digest() const;
   std::string describe_segment(std::size_t segment) const;
   std::span<const std::byte> src_part(std::size_t segment) const;
@@ -64,6 +72,7 @@ class GatherCall {
   std::vector<std::uint64_t> keys_;         // shard keys, one a segment
   std::vector<cache::ShardState*> states_;  // one a segment, once the layout is known
   std::vector<ShardId> new_shards_;         // added by this call, taken back if it is not agreed
+  std::vector<std::uint64_t> src_offsets_;  // of each segment in src, and the end
   std::vector<Part> parts_;
   std::span<const std::byte> payload_;
   // What arrived: parts_of_[rank][segment], into recv_arena or (all bare, flat) into the output
@@ -72,9 +81,11 @@ class GatherCall {
   std::vector<std::span<const std::byte>> payload_of_;
   std::vector<std::vector<std::uint64_t>> digests_;  // [segment][rank], of the frames under way
   std::optional<OutputMap> output_map_;
-  std::vector<std::unique_ptr<std::byte[]>> owned_;
+  std::vector<Buffer> owned_;
   std::vector<std::span<std::byte>> outputs_;
   bool received_in_place_ = false;
+  bool exchange_on_stream_ = false;  // enqueued: only wait_exchange tells whether it succeeded
+  std::shared_ptr<void> ready_;      // what the caller's stream held when the call was made
   std::uint64_t encode_ns_ = 0;
   std::uint64_t exchange_ns_ = 0;
   std::uint64_t decode_ns_ = 0;

@@ -1,6 +1,5 @@
 // SIZE and EXCHANGE: the rows ranks agree by, and the payloads.
 #include <algorithm>
-#include <cstring>
 
 #include "pipeline/gather_call.hpp"
 #include "pipeline/payload.hpp"
@@ -109,37 +108,76 @@ void GatherCall::exchange(const std::vector<SizeRow>& rows) {
   for (const SizeRow& row : rows) {
     counts.push_back(row.payload_bytes);
   }
+  // A GPU reads frames in wide words; bare bytes land where they belong, at any address.
+  const bool bare_flat = all_bare() && request_.layout == OutputLayout::kFlat;
+  const std::uint64_t alignment = engine_.backend->kind() == Backend::kCuda && !bare_flat ? 16 : 1;
+  const auto aligned = [alignment](std::uint64_t bytes) {
+    return (bytes + alignment - 1) / alignment * alignment;
+  };
   const std::uint64_t most = *std::ranges::max_element(counts);
   const std::uint64_t least = *std::ranges::min_element(counts);
-  const auto form = policy::plan_exchange(least, most, engine_.transport->count_support());
-
+  auto form = policy::plan_exchange(least, most, engine_.transport->count_support());
+  if (form == policy::ExchangeForm::kEqual && aligned(most) != most) {
+    form = policy::ExchangeForm::kPadded;
+  }
+  const bool padded = form == policy::ExchangeForm::kPadded;
   // A bare flat call lands in its output at once: that is the plain all-gather.
-  received_in_place_ =
-      all_bare() && request_.layout == OutputLayout::kFlat && form != policy::ExchangeForm::kPadded;
+  received_in_place_ = bare_flat && !padded;
   std::vector<std::uint64_t> offsets(counts.size());
   std::uint64_t end = 0;
   for (std::size_t r = 0; r < counts.size(); ++r) {
-    offsets[r] = form == policy::ExchangeForm::kPadded ? r * most : end;
-    end = offsets[r] + (form == policy::ExchangeForm::kPadded ? most : counts[r]);
+    offsets[r] = end;
+    end += aligned(padded ? most : counts[r]);
   }
   const auto recv = received_in_place_ ? outputs_[0] : engine_.recv_arena.reserve(end);
-  switch (form) {
-    case policy::ExchangeForm::kEqual:
-      engine_.transport->allgather(payload_, recv);
-      break;
-    case policy::ExchangeForm::kPerRankCounts:
-      engine_.transport->allgatherv(payload_, recv, counts, offsets);
-      break;
-    case policy::ExchangeForm::kPadded: {
-      const auto own = recv.subspan(offsets[engine_.rank], most);
-      std::ranges::copy(payload_, own.begin());
-      std::memset(own.data() + payload_.size(), 0, most - payload_.size());
-      engine_.transport->allgather(own, recv);
-      break;
-    }
+  std::span<const std::byte> send = payload_;
+  if (padded) {
+    const auto own = recv.subspan(offsets[engine_.rank], aligned(most));
+    engine_.backend->copy(own.first(payload_.size()), payload_);
+    engine_.backend->zero(own.subspan(payload_.size()));
+    send = own;
   }
+  transfer(form, send, recv, counts, offsets);
   for (std::size_t r = 0; r < counts.size(); ++r) {
     payload_of_.push_back(recv.subspan(offsets[r], counts[r]));
+  }
+}
+
+void GatherCall::transfer(policy::ExchangeForm form, std::span<const std::byte> send,
+                          std::span<std::byte> recv, std::span<const std::uint64_t> counts,
+                          std::span<const std::uint64_t> offsets) {
+  Transport& transport = *engine_.transport;
+  codec::CodecBackend& backend = *engine_.backend;
+  const bool per_rank = form == policy::ExchangeForm::kPerRankCounts;
+  if (backend.kind() == Backend::kCuda && transport.moves_device_memory()) {
+    backend.comm_after_codec();
+    per_rank ? transport.allgatherv_on(backend.comm_stream(), send, recv, counts, offsets)
+             : transport.allgather_on(backend.comm_stream(), send, recv);
+    backend.codec_after_comm();
+    exchange_on_stream_ = true;
+    return;
+  }
+  std::span<std::byte> host_recv = recv;
+  if (backend.kind() == Backend::kCuda) {
+    const auto host_send = engine_.staging_arena.reserve(send.size() + recv.size());
+    host_recv = host_send.subspan(send.size());
+    backend.download(host_send.first(send.size()), send);
+    backend.wait();
+    send = host_send.first(send.size());
+  }
+  per_rank ? transport.allgatherv(send, host_recv, counts, offsets)
+           : transport.allgather(send, host_recv);
+  if (backend.kind() == Backend::kCuda) {
+    backend.upload(recv, host_recv);
+  }
+}
+
+// An exchange on a stream is known to have succeeded, or to have missed its deadline, only here.
+void GatherCall::wait_exchange() {
+  if (exchange_on_stream_) {
+    const Stopwatch watch(exchange_ns_);
+    engine_.transport->wait_stream(engine_.backend->comm_stream());
+    exchange_on_stream_ = false;
   }
 }
 

@@ -1,6 +1,5 @@
 // DECODE and SETTLE: verdicts over what arrived, then commit on every rank or drop on every rank.
 #include <algorithm>
-#include <cstring>
 
 #include "pipeline/gather_call.hpp"
 #include "pipeline/payload.hpp"
@@ -16,101 +15,145 @@ VerdictRow refused(Verdict verdict, std::size_t rank, std::size_t segment) {
 
 }  // namespace
 
-// Everything is checked before anything is used, so that a damaged frame leaves `out` and the
-// caches alone.
-VerdictRow GatherCall::check_frames() {
+VerdictRow GatherCall::decode() {
+  const std::uint64_t exchanged_ns = exchange_ns_;
+  const VerdictRow verdict = decode_timed();
+  decode_ns_ -= exchange_ns_ - exchanged_ns;  // what was waiting for the exchange
+  return verdict;
+}
+
+VerdictRow GatherCall::decode_timed() {
   const Stopwatch watch(decode_ns_);
-  parts_of_.resize(engine_.world);
   digests_.assign(parts_.size(), std::vector<std::uint64_t>(engine_.world));
+  for (std::size_t s = 0; s < parts_.size(); ++s) {
+    digests_[s][engine_.rank] = parts_[s].encoded.checksum;
+  }
+  try {
+    if (const VerdictRow row = split_payloads(); row.kind != VerdictClass::kOk) {
+      return row;
+    }
+    std::vector<codec::DecodeJob> jobs = decode_jobs();
+    return run_decode(jobs);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kTransport || error.code() == ErrorCode::kDeadline) {
+      throw;
+    }
+    fail(error.code(), std::string("decoding failed (") + error.what() + ")");
+  } catch (const std::exception& error) {
+    fail(ErrorCode::kOutOfMemory, std::string("decoding failed (") + error.what() + ")");
+  }
+  return {VerdictClass::kFailed, Verdict::kOk, static_cast<std::uint16_t>(engine_.rank), 0};
+}
+
+// Finds every peer's parts; bad_sizes or bad_padding when a directory does not fit its payload.
+VerdictRow GatherCall::split_payloads() {
+  parts_of_.resize(engine_.world);
+  std::vector<std::vector<std::byte>> directories(engine_.world);
+  if (parts_.size() > 1 && !all_bare()) {
+    wait_exchange();
+    for (std::size_t r = 0; r < engine_.world; ++r) {
+      directories[r].resize(
+          std::min<std::uint64_t>(directory_bytes(parts_.size()), payload_of_[r].size()));
+      engine_.backend->download(directories[r], payload_of_[r].first(directories[r].size()));
+    }
+    engine_.backend->wait();
+  }
   for (std::size_t r = 0; r < engine_.world; ++r) {
     if (r == engine_.rank || received_in_place_) {
       continue;
     }
-    if (const VerdictRow row = check_rank(r); row.kind != VerdictClass::kOk) {
-      return row;
-    }
-  }
-  for (std::size_t s = 0; s < parts_.size(); ++s) {
-    digests_[s][engine_.rank] = parts_[s].encoded.checksum;
-  }
-  return {};
-}
-
-VerdictRow GatherCall::check_rank(std::size_t rank) {
-  const std::size_t width = element_bytes(request_.dtype);
-  if (all_bare()) {  // no directory, no gaps
-    std::uint64_t offset = 0;
-    for (std::size_t s = 0; s < parts_.size(); ++s) {
-      const std::uint64_t bytes = states_[s]->numels[rank] * width;
-      if (bytes > payload_of_[rank].size() - offset) {
-        return refused(Verdict::kBadSizes, rank, s);
-      }
-      parts_of_[rank].push_back(payload_of_[rank].subspan(offset, bytes));
-      offset += bytes;
-    }
-    return offset == payload_of_[rank].size() ? VerdictRow{} : refused(Verdict::kBadSizes, rank, 0);
-  }
-  auto split = split_payload(payload_of_[rank], parts_.size());
-  if (!split) {
-    return refused(Verdict::kBadSizes, rank, 0);
-  }
-  parts_of_[rank] = std::move(*split);
-  for (std::size_t s = 0; s < parts_.size(); ++s) {
-    const auto part = parts_of_[rank][s];
-    if (parts_[s].plan.form == policy::PartForm::kBare) {
-      if (part.size() != states_[s]->numels[rank] * width) {
-        return refused(Verdict::kBadSizes, rank, s);
+    if (all_bare()) {
+      if (const VerdictRow row = split_bare(r); row.kind != VerdictClass::kOk) {
+        return row;
       }
       continue;
     }
-    codec::host::FrameInfo info;
-    const Verdict verdict = codec::host::check(params(s, rank), part, &info, &engine_.pool);
-    if (verdict != Verdict::kOk) {
-      return refused(verdict, rank, s);
+    auto split = split_payload(directories[r], payload_of_[r], parts_.size());
+    if (!split) {
+      return refused(Verdict::kBadSizes, r, 0);
     }
-    digests_[s][rank] = info.checksum;
-  }
-  return {};
-}
-
-VerdictRow GatherCall::decode_frames() {
-  const Stopwatch watch(decode_ns_);
-  copy_own();
-  try {
-    for (std::size_t r = 0; r < engine_.world && !received_in_place_; ++r) {
-      for (std::size_t s = 0; s < parts_.size() && r != engine_.rank; ++s) {
-        const auto part = parts_of_[r][s];
-        const auto dst = output_map_->slot(outputs_, s, r);
-        if (parts_[s].plan.form == policy::PartForm::kBare) {
-          std::ranges::copy(part, dst.begin());
-          continue;
-        }
-        cache::ShardState& state = *states_[s];
-        std::span<std::byte> exponents;
-        if (state.residence == cache::Residence::kStateful) {
-          exponents = state.exp_cache[r];
-        }
-        const auto peer = params(s, r);
-        const Verdict verdict = codec::host::decode(
-            peer, part, exponents, dst,
-            engine_.scratch_arena.reserve(codec::host::decode_scratch_bytes(peer)), &engine_.pool);
-        if (verdict != Verdict::kOk) {
-          return refused(verdict, r, s);
-        }
+    if (!split->gaps.empty() && !engine_.backend->all_zero(split->gaps)) {
+      return refused(Verdict::kBadPadding, r, 0);
+    }
+    parts_of_[r] = std::move(split->parts);
+    for (std::size_t s = 0; s < parts_.size(); ++s) {
+      if (parts_[s].plan.form == policy::PartForm::kBare &&
+          parts_of_[r][s].size() != states_[s]->numels[r] * element_bytes(request_.dtype)) {
+        return refused(Verdict::kBadSizes, r, s);
       }
     }
-  } catch (const std::exception&) {
-    return {VerdictClass::kFailed, Verdict::kOk, static_cast<std::uint16_t>(engine_.rank), 0};
   }
   return {};
 }
 
-void GatherCall::copy_own() {
+// A call of bare segments only has no directory and no gaps.
+VerdictRow GatherCall::split_bare(std::size_t rank) {
+  const std::size_t width = element_bytes(request_.dtype);
+  std::uint64_t offset = 0;
   for (std::size_t s = 0; s < parts_.size(); ++s) {
-    const auto own = output_map_->slot(outputs_, s, engine_.rank);
-    const auto src = src_part(s);
-    if (!src.empty() && own.data() != src.data()) {
-      std::memcpy(own.data(), src.data(), src.size());
+    const std::uint64_t bytes = states_[s]->numels[rank] * width;
+    if (bytes > payload_of_[rank].size() - offset) {
+      return refused(Verdict::kBadSizes, rank, s);
+    }
+    parts_of_[rank].push_back(payload_of_[rank].subspan(offset, bytes));
+    offset += bytes;
+  }
+  return offset == payload_of_[rank].size() ? VerdictRow{} : refused(Verdict::kBadSizes, rank, 0);
+}
+
+// One job for each framed part of each peer, rank by rank.
+std::vector<codec::DecodeJob> GatherCall::decode_jobs() {
+  std::vector<codec::DecodeJob> jobs;
+  for (std::size_t r = 0; r < engine_.world; ++r) {
+    for (std::size_t s = 0; s < parts_.size() && r != engine_.rank; ++s) {
+      if (parts_[s].plan.form == policy::PartForm::kBare) {
+        continue;
+      }
+      codec::DecodeJob job{.expected = params(s, r), .frame = parts_of_[r][s]};
+      if (states_[s]->residence == cache::Residence::kStateful) {
+        job.exponents = states_[s]->exp_cache[r].span();
+      }
+      job.dst = output_map_->slot(outputs_, s, r);
+      jobs.push_back(job);
+    }
+  }
+  return jobs;
+}
+
+VerdictRow GatherCall::run_decode(std::vector<codec::DecodeJob>& jobs) {
+  codec::CodecBackend& backend = *engine_.backend;
+  const auto is_refused = [](const codec::DecodeJob& job) { return job.verdict != Verdict::kOk; };
+  backend.start_decode(jobs);
+  if (std::ranges::none_of(jobs, is_refused)) {
+    copy_bare_and_own();
+  }
+  wait_exchange();
+  backend.finish_decode(jobs);
+  auto job = jobs.begin();
+  for (std::size_t r = 0; r < engine_.world; ++r) {
+    for (std::size_t s = 0; s < parts_.size() && r != engine_.rank; ++s) {
+      if (parts_[s].plan.form == policy::PartForm::kFrame) {
+        if (is_refused(*job)) {
+          return refused(job->verdict, r, s);
+        }
+        digests_[s][r] = job->info.checksum;
+        ++job;
+      }
+    }
+  }
+  return {};
+}
+
+void GatherCall::copy_bare_and_own() {
+  for (std::size_t s = 0; s < parts_.size(); ++s) {
+    engine_.backend->copy(output_map_->slot(outputs_, s, engine_.rank), src_part(s));
+    if (parts_[s].plan.form == policy::PartForm::kFrame || received_in_place_) {
+      continue;
+    }
+    for (std::size_t r = 0; r < engine_.world; ++r) {
+      if (r != engine_.rank) {
+        engine_.backend->copy(output_map_->slot(outputs_, s, r), parts_of_[r][s]);
+      }
     }
   }
 }
@@ -134,6 +177,9 @@ void GatherCall::settle(const VerdictRow& own_verdict) {
     count();
     return;
   }
+  if (local_error_) {
+    throw *local_error_;
+  }
   const std::size_t judge =
       all_bare() ? engine_.rank : static_cast<std::size_t>(bad - rows.begin());
   // The row comes from a peer: an index outside this call must not be followed.
@@ -142,7 +188,7 @@ void GatherCall::settle(const VerdictRow& own_verdict) {
       bad->kind == VerdictClass::kFrameRefused
           ? "rank " + std::to_string(judge) + " refused what rank " +
                 std::to_string(bad->source_rank) + " sent: " + std::string(name(bad->verdict))
-          : "rank " + std::to_string(judge) + " could not decode for want of memory";
+          : "rank " + std::to_string(judge) + " failed while decoding, its own error says why";
   throw Error(
       ErrorCode::kFrame,
       describe_segment(segment) + ": " + what +
@@ -167,7 +213,7 @@ void GatherCall::count() {
       one.exchange_ns = exchange_ns_;
       one.decode_ns = decode_ns_;
     }
-    using Kind = codec::host::FrameKind;
+    using Kind = codec::FrameKind;
     if (part.plan.form == policy::PartForm::kBare) {
       one.bare_segments = 1;
     } else {

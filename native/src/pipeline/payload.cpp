@@ -1,58 +1,45 @@
 #include "pipeline/payload.hpp"
 
-#include <algorithm>
-#include <cstring>
-
 #include "base/bytes.hpp"
 
 namespace ciera::pipeline {
-namespace {
 
-bool all_zero(std::span<const std::byte> bytes) {
-  return std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0}; });
+std::vector<std::byte> make_directory(std::span<const std::uint64_t> part_bytes) {
+  std::vector<std::byte> directory(directory_bytes(part_bytes.size()));
+  for (std::size_t s = 0; s < part_bytes.size() && !directory.empty(); ++s) {
+    base::store_le(directory.data() + 8 * s, part_bytes[s]);
+  }
+  return directory;
 }
 
-}  // namespace
-
-void write_directory(std::span<const std::uint64_t> part_bytes, std::span<std::byte> payload) {
-  if (part_bytes.size() < 2) {
-    return;
-  }
-  std::memset(payload.data(), 0, directory_bytes(part_bytes.size()));
-  for (std::size_t s = 0; s < part_bytes.size(); ++s) {
-    base::store_le<std::uint64_t>(payload.data() + 8 * s, part_bytes[s]);
-  }
-}
-
-std::optional<std::vector<std::span<const std::byte>>> split_payload(
-    std::span<const std::byte> payload, std::size_t segments) {
-  std::vector<std::span<const std::byte>> parts;
+std::optional<PayloadParts> split_payload(std::span<const std::byte> directory,
+                                          std::span<const std::byte> payload,
+                                          std::size_t segments) {
+  PayloadParts split;
   if (segments == 1) {
-    parts.push_back(payload);
-    return parts;
+    split.parts.push_back(payload);
+    return split;
   }
-  const std::uint64_t directory = directory_bytes(segments);
-  if (payload.size() < directory ||
-      !all_zero(payload.subspan(8 * segments, directory - 8 * segments))) {
+  if (payload.size() < directory_bytes(segments)) {
     return std::nullopt;
   }
-  std::uint64_t end = directory;
+  std::uint64_t end = 8 * segments;
   for (std::size_t s = 0; s < segments; ++s) {
     const std::uint64_t start = align16(end);
-    const auto bytes = base::load_le<std::uint64_t>(payload.data() + 8 * s);
+    const auto bytes = base::load_le<std::uint64_t>(directory.data() + 8 * s);
     // Gaps exist only before a part, so the payload ends with the last part even when that is
     // empty.
-    if (start > payload.size() || bytes > payload.size() - start ||
-        !all_zero(payload.subspan(end, start - end))) {
+    if (start > payload.size() || bytes > payload.size() - start) {
       return std::nullopt;
     }
-    parts.push_back(payload.subspan(start, bytes));
+    split.gaps.push_back(payload.subspan(end, start - end));
+    split.parts.push_back(payload.subspan(start, bytes));
     end = start + bytes;
   }
   if (end != payload.size()) {
     return std::nullopt;
   }
-  return parts;
+  return split;
 }
 
 }  // namespace ciera::pipeline

@@ -17,11 +17,18 @@ constexpr std::uint64_t directory_bytes(std::size_t segments) {
   return segments > 1 ? align16(8 * segments) : 0;
 }
 
-// Writes the directory for parts of these sizes.
-void write_directory(std::span<const std::uint64_t> part_bytes, std::span<std::byte> payload);
+// The directory for parts of these sizes; empty for a single part.
+std::vector<std::byte> make_directory(std::span<const std::uint64_t> part_bytes);
 
-// The parts of a payload, or nothing when its directory and its length do not fit together.
-std::optional<std::vector<std::span<const std::byte>>> split_payload(
-    std::span<const std::byte> payload, std::size_t segments);
+// A payload's parts, and what lies between them and must be zero.
+struct PayloadParts {
+  std::vector<std::span<const std::byte>> parts;
+  std::vector<std::span<const std::byte>> gaps;
+};
+
+// Nothing when directory and length do not fit together. `directory` is the payload's start in host
+// memory; the payload itself is not read.
+std::optional<PayloadParts> split_payload(std::span<const std::byte> directory,
+                                          std::span<const std::byte> payload, std::size_t segments);
 
 }  // namespace ciera::pipeline

@@ -1,19 +1,21 @@
-// Frame header and section entries (docs/wire-format.md, section 2).
+// Frame header and section entries (docs/wire-format.md, section 2). Shared by host and GPU.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
+#include "base/bytes.hpp"
+#include "base/host_device.hpp"
 #include "ciera/types.hpp"
 
 namespace ciera::wire {
 
 inline constexpr std::uint8_t kVersion = 1;
+inline constexpr std::uint32_t kMagic = 0x41524943;  // "CIRA"
 inline constexpr std::size_t kFixedBytes = 64;
 inline constexpr std::size_t kChecksumOffset = 56;
 inline constexpr std::size_t kMaxSections = 3;
+inline constexpr std::uint64_t kSectionSizeMask = (std::uint64_t{1} << 48) - 1;
 
 enum class Kind : std::uint8_t { kRaw = 0, kKey = 1, kDelta = 2 };
 enum class SectionKind : std::uint8_t {
@@ -41,26 +43,165 @@ struct FrameHeader {
   std::uint64_t base_digest = 0;
   std::uint64_t shard_key = 0;
   std::uint64_t checksum = 0;
-  std::size_t section_count = 0;
-  std::array<Section, kMaxSections> sections{};
+  std::uint32_t section_count = 0;
+  Section sections[kMaxSections] = {};
 
-  std::span<const Section> used() const { return std::span(sections).first(section_count); }
+  CIERA_HD Section& last() { return sections[section_count - 1]; }
+  CIERA_HD const Section& last() const { return sections[section_count - 1]; }
 };
 
-constexpr std::uint64_t align16(std::uint64_t bytes) { return (bytes + 15) & ~std::uint64_t{15}; }
-constexpr std::uint64_t header_bytes(std::size_t sections) {
+CIERA_HD constexpr std::uint64_t align16(std::uint64_t bytes) {
+  return (bytes + 15) & ~std::uint64_t{15};
+}
+CIERA_HD constexpr std::uint64_t header_bytes(std::uint32_t sections) {
   return align16(kFixedBytes + 8 * sections);
 }
 
+// The sections a frame of this kind has, in order: raw: words; key: sign_mantissa, exponents;
+// delta: bitmap, sign_mantissa, exponents.
+CIERA_HD constexpr std::uint32_t section_count_of(Kind kind) {
+  return static_cast<std::uint32_t>(kind) + 1;
+}
+CIERA_HD constexpr SectionKind section_of(Kind kind, std::uint32_t i) {
+  if (kind == Kind::kRaw) {
+    return SectionKind::kWords;
+  }
+  const std::uint32_t first = kind == Kind::kKey ? 3 : 2;
+  return static_cast<SectionKind>(first + i);
+}
+
 // Places the sections one after the other and sets frame_bytes.
-void lay_out(FrameHeader& header);
+CIERA_HD inline void lay_out(FrameHeader& header) {
+  std::uint64_t end = header_bytes(header.section_count);
+  for (std::uint32_t i = 0; i < header.section_count; ++i) {
+    header.sections[i].offset = align16(end);
+    end = header.sections[i].offset + header.sections[i].bytes;
+  }
+  header.frame_bytes = end;
+}
 
 // Writes header and entries with their padding; the checksum field as it stands in `header`.
-void write_header(const FrameHeader& header, std::span<std::byte> frame);
+CIERA_HD inline void write_header(const FrameHeader& header, std::byte* frame) {
+  for (std::uint64_t i = 0; i < header_bytes(header.section_count); ++i) {
+    frame[i] = std::byte{0};
+  }
+  base::store_le(frame, kMagic);
+  base::store_le(frame + 4, kVersion);
+  base::store_le(frame + 5, header.kind);
+  base::store_le(frame + 6, header.mode);
+  base::store_le(frame + 7, header.dtype);
+  base::store_le(frame + 8, static_cast<std::uint8_t>(header.section_count));
+  base::store_le(frame + 12, header.block_size);
+  base::store_le(frame + 16, header.numel);
+  base::store_le(frame + 24, header.frame_bytes);
+  base::store_le(frame + 32, header.base_epoch);
+  base::store_le(frame + 40, header.base_digest);
+  base::store_le(frame + 48, header.shard_key);
+  base::store_le(frame + kChecksumOffset, header.checksum);
+  for (std::uint32_t i = 0; i < header.section_count; ++i) {
+    const Section& section = header.sections[i];
+    const std::uint64_t entry = static_cast<std::uint64_t>(section.kind) |
+                                static_cast<std::uint64_t>(section.coder) << 8 |
+                                section.bytes << 16;
+    base::store_le(frame + kFixedBytes + 8 * i, entry);
+  }
+}
 
-// Reads the header of `frame`, which must be exactly one frame, and checks it against itself:
-// magic, version, flags, known values, the sections its kind has, sizes within the frame, zero
-// padding. Not the checksum.
-Verdict read_header(std::span<const std::byte> frame, FrameHeader* header);
+CIERA_HD inline Verdict read_fixed(const std::byte* frame, FrameHeader* header) {
+  const auto byte_at = [frame](std::size_t i) { return static_cast<std::uint8_t>(frame[i]); };
+  if (base::load_le<std::uint32_t>(frame) != kMagic) {
+    return Verdict::kBadMagic;
+  }
+  if (byte_at(4) != kVersion) {
+    return Verdict::kBadVersion;
+  }
+  if (byte_at(9) != 0) {
+    return Verdict::kBadFlags;
+  }
+  if (byte_at(5) > 2) {
+    return Verdict::kBadKind;
+  }
+  if (byte_at(6) != 1 && byte_at(6) != 2) {
+    return Verdict::kBadMode;
+  }
+  if (byte_at(7) < 1 || byte_at(7) > 3) {
+    return Verdict::kBadDtype;
+  }
+  header->kind = static_cast<Kind>(byte_at(5));
+  header->mode = static_cast<ReuseMode>(byte_at(6));
+  header->dtype = static_cast<DType>(byte_at(7));
+  header->section_count = byte_at(8);
+  header->block_size = base::load_le<std::uint32_t>(frame + 12);
+  header->numel = base::load_le<std::uint64_t>(frame + 16);
+  header->frame_bytes = base::load_le<std::uint64_t>(frame + 24);
+  header->base_epoch = base::load_le<std::uint64_t>(frame + 32);
+  header->base_digest = base::load_le<std::uint64_t>(frame + 40);
+  header->shard_key = base::load_le<std::uint64_t>(frame + 48);
+  header->checksum = base::load_le<std::uint64_t>(frame + kChecksumOffset);
+  if (header->kind == Kind::kDelta && header->mode != ReuseMode::kExponentBlock) {
+    return Verdict::kBadMode;
+  }
+  if (header->block_size < 8 || header->block_size > 65536 || header->block_size % 8 != 0) {
+    return Verdict::kBadBlockSize;
+  }
+  return Verdict::kOk;
+}
+
+CIERA_HD inline Verdict read_sections(const std::byte* frame, std::uint64_t size,
+                                      FrameHeader* header) {
+  if (header->section_count != section_count_of(header->kind)) {
+    return Verdict::kBadSections;
+  }
+  if (size < header_bytes(header->section_count)) {
+    return Verdict::kTruncated;
+  }
+  for (std::uint32_t i = 0; i < header->section_count; ++i) {
+    const auto entry = base::load_le<std::uint64_t>(frame + kFixedBytes + 8 * i);
+    const SectionKind expected = section_of(header->kind, i);
+    const auto kind = static_cast<std::uint8_t>(entry);
+    const auto coder = static_cast<std::uint8_t>(entry >> 8);
+    const std::uint8_t coders = expected == SectionKind::kExponents ? 1 : 0;
+    if (kind != static_cast<std::uint8_t>(expected) || coder > coders) {
+      return Verdict::kBadSections;
+    }
+    header->sections[i].kind = expected;
+    header->sections[i].coder = static_cast<Coder>(coder);
+    header->sections[i].bytes = (entry >> 16) & kSectionSizeMask;
+  }
+  const std::uint64_t stated = header->frame_bytes;
+  lay_out(*header);  // 48-bit sizes cannot overflow
+  if (stated != header->frame_bytes) {
+    return Verdict::kBadSizes;
+  }
+  return size < stated ? Verdict::kTruncated : size > stated ? Verdict::kBadSizes : Verdict::kOk;
+}
+
+CIERA_HD inline Verdict check_padding(const std::byte* frame, const FrameHeader& header) {
+  std::uint64_t end = kFixedBytes + 8 * header.section_count;
+  for (std::uint32_t i = 0; i < header.section_count; ++i) {
+    for (; end < header.sections[i].offset; ++end) {
+      if (frame[end] != std::byte{0}) {
+        return Verdict::kBadPadding;
+      }
+    }
+    end += header.sections[i].bytes;
+  }
+  return Verdict::kOk;
+}
+
+// Reads the header of `frame`, which must be exactly one frame of `size` bytes, and checks it
+// against itself: magic, version, flags, known values, the sections its kind has, sizes within the
+// frame, zero padding. Not the checksum.
+CIERA_HD inline Verdict read_header(const std::byte* frame, std::uint64_t size,
+                                    FrameHeader* header) {
+  if (size < kFixedBytes) {
+    return Verdict::kTruncated;
+  }
+  Verdict verdict = read_fixed(frame, header);
+  if (verdict == Verdict::kOk) {
+    verdict = read_sections(frame, size, header);
+  }
+  return verdict == Verdict::kOk ? check_padding(frame, *header) : verdict;
+}
 
 }  // namespace ciera::wire

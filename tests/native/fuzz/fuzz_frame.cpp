@@ -22,7 +22,7 @@ void require(bool held) {
 }
 
 // Decodes twice over different garbage: the words must depend on the frame and the reference only.
-void check_accepted(const host::FrameParams& params, std::span<const std::byte> frame) {
+void check_accepted(const ciera::codec::FrameParams& params, std::span<const std::byte> frame) {
   std::vector<std::byte> scratch(host::decode_scratch_bytes(params));
   const bool stateful = params.mode == ciera::ReuseMode::kExponentBlock;
   std::vector<std::byte> words[2];
@@ -42,10 +42,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto input = std::as_bytes(std::span(data, size));
   std::vector<std::byte> frame(input.begin(), input.end());
   ciera::wire::FrameHeader header;
-  const bool readable = ciera::wire::read_header(frame, &header) == ciera::Verdict::kOk;
+  const bool readable =
+      ciera::wire::read_header(frame.data(), frame.size(), &header) == ciera::Verdict::kOk;
   // What the receiver expects: the frame's own claims when they are small, so that the checks
   // behind them are reached.
-  host::FrameParams params{.numel = 1000};
+  ciera::codec::FrameParams params{.numel = 1000};
   if (readable && header.numel <= 1 << 20) {
     params = {.mode = header.mode,
               .dtype = header.dtype,
@@ -57,7 +58,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::uint64_t checksum = host::frame_checksum(frame, nullptr);
     std::memcpy(frame.data() + ciera::wire::kChecksumOffset, &checksum, sizeof checksum);
   }
-  host::FrameInfo info;
+  ciera::codec::FrameInfo info;
   if (host::check(params, frame, &info, nullptr) == ciera::Verdict::kOk) {
     require(info.frame_bytes == frame.size());
     check_accepted(params, frame);

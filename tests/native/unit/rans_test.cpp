@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "codec/rans_table.hpp"
 #include "exec/thread_pool.hpp"
 
 namespace ciera::codec::host {
@@ -30,8 +31,8 @@ struct Coded {
 
 Coded encode(std::span<const std::uint8_t> input, Isa isa, ThreadPool* pool) {
   Coded coded{std::vector<std::byte>(2 * input.size() + 4096)};
-  std::vector<std::byte> scratch(rans_scratch_bytes(input.size()));
-  coded.bytes.resize(rans_encode(input, coded.bytes, scratch, pool, isa));
+  std::vector<std::byte> scratch(rans_scratch_bytes(input.size(), kRansSegmentLog2));
+  coded.bytes.resize(rans_encode(input, kRansSegmentLog2, coded.bytes, scratch, pool, isa));
   return coded;
 }
 
@@ -68,8 +69,8 @@ TEST(Rans, BytesDoNotDependOnTheNumberOfThreads) {
 TEST(Rans, SymbolsOfEqualLikelihoodDoNotShrink) {
   const auto input = symbols(5000, 2);
   std::vector<std::byte> out(input.size());
-  std::vector<std::byte> scratch(rans_scratch_bytes(input.size()));
-  EXPECT_EQ(rans_encode(input, out, scratch, nullptr), 0U);
+  std::vector<std::byte> scratch(rans_scratch_bytes(input.size(), kRansSegmentLog2));
+  EXPECT_EQ(rans_encode(input, kRansSegmentLog2, out, scratch, nullptr), 0U);
 }
 
 TEST(Rans, DamagedSectionsNeverReadOrWriteOutside) {

@@ -7,6 +7,7 @@
 #include "codec/host/digest_host.hpp"
 #include "codec/host/rans.hpp"
 #include "codec/host/split_host.hpp"
+#include "codec/rans_table.hpp"
 #include "exec/thread_pool.hpp"
 #include "wire/frame_header.hpp"
 
@@ -17,10 +18,6 @@ using wire::FrameHeader;
 using wire::Kind;
 using wire::Section;
 using wire::SectionKind;
-
-constexpr std::uint64_t kMaxNumel = std::uint64_t{1} << 44;  // every size below fits 48 bits
-
-std::uint64_t bitmap_bytes(std::uint64_t blocks) { return (blocks + 7) / 8; }
 
 // Shards are cut in chunks of whole blocks near this many values: a thread's share, in cache.
 std::uint64_t chunk_values(std::uint32_t block_size) {
@@ -42,37 +39,8 @@ bool is_set(const std::byte* bitmap, std::uint64_t block) {
   return (bitmap[block / 8] >> (block % 8) & std::byte{1}) != std::byte{0};
 }
 
-std::uint64_t block_values(std::uint64_t block, const FrameParams& params) {
-  return std::min<std::uint64_t>(params.block_size, params.numel - block * params.block_size);
-}
-
-FrameHeader make_header(const FrameParams& params, Kind kind) {
-  FrameHeader header{.kind = kind,
-                     .mode = params.mode,
-                     .dtype = params.dtype,
-                     .block_size = params.block_size,
-                     .numel = params.numel,
-                     .shard_key = params.shard_key};
-  const Section rest{SectionKind::kSignMantissa, Coder::kRaw,
-                     sign_mantissa_bytes(params.dtype, params.numel), 0};
-  const Section exponents{SectionKind::kExponents, Coder::kRaw, 0, 0};
-  if (kind == Kind::kRaw) {
-    header.section_count = 1;
-    header.sections[0] = {SectionKind::kWords, Coder::kRaw,
-                          params.numel * element_bytes(params.dtype), 0};
-  } else if (kind == Kind::kKey) {
-    header.section_count = 2;
-    header.sections = {rest, exponents, {}};
-  } else {
-    header.section_count = 3;
-    header.base_epoch = params.base_epoch;
-    header.base_digest = params.base_digest;
-    header.sections = {Section{SectionKind::kBitmap, Coder::kRaw,
-                               bitmap_bytes(block_count(params.numel, params.block_size)), 0},
-                       rest, exponents};
-  }
-  wire::lay_out(header);
-  return header;
+std::uint64_t values_in(std::uint64_t block, const FrameParams& params) {
+  return block_values(block, params.numel, params.block_size);
 }
 
 void require(bool condition, const char* what) {
@@ -88,19 +56,22 @@ void require_params(const FrameParams& params) {
   require(params.block_size >= 8 && params.block_size <= 65536 && params.block_size % 8 == 0,
           "block_size is a multiple of 8 from 8 to 65536");
   require(params.numel <= kMaxNumel, "numel is at most 2^44");
+  require(params.segment_log2 >= kRansMinSegmentLog2 && params.segment_log2 <= kRansMaxSegmentLog2,
+          "segment_log2 is from 10 to 20");
 }
 
 // Zeroes the gaps between header and sections.
 void write_frame(FrameHeader& header, std::span<std::byte> frame, ThreadPool* pool) {
   std::uint64_t end = wire::header_bytes(header.section_count);
-  for (const Section& section : header.used()) {
+  for (std::uint32_t i = 0; i < header.section_count; ++i) {
+    const Section& section = header.sections[i];
     std::memset(frame.data() + end, 0, section.offset - end);
     end = section.offset + section.bytes;
   }
   header.checksum = 0;
-  wire::write_header(header, frame);
+  wire::write_header(header, frame.data());
   header.checksum = frame_checksum(frame.first(header.frame_bytes), pool);
-  wire::write_header(header, frame);
+  wire::write_header(header, frame.data());
 }
 
 // Moves the exponents of changed blocks together; returns how many.
@@ -110,7 +81,7 @@ std::uint64_t compact(const FrameParams& params, const std::byte* bitmap,
   const std::uint64_t blocks = block_count(params.numel, params.block_size);
   for (std::uint64_t b = 0; b < blocks; ++b) {
     if (is_set(bitmap, b)) {
-      const std::uint64_t values = block_values(b, params);
+      const std::uint64_t values = values_in(b, params);
       std::memcpy(to + count, exponents + b * params.block_size, values);
       count += values;
     }
@@ -122,11 +93,11 @@ std::uint64_t compact(const FrameParams& params, const std::byte* bitmap,
 void write_exponents(const FrameParams& params, std::span<const std::uint8_t> symbols,
                      std::span<std::byte> frame, FrameHeader& header, std::span<std::byte> scratch,
                      ThreadPool* pool) {
-  Section& section = header.sections[header.section_count - 1];
+  Section& section = header.last();
   const std::uint64_t stored = stored_exponent_bytes(params.dtype, symbols.size());
   const auto out = frame.subspan(section.offset, stored);
   section.bytes = params.coder == Coder::kRans && !symbols.empty()
-                      ? rans_encode(symbols, out, scratch, pool)
+                      ? rans_encode(symbols, params.segment_log2, out, scratch, pool)
                       : 0;
   section.coder = section.bytes != 0 ? Coder::kRans : Coder::kRaw;
   if (section.bytes == 0) {
@@ -167,45 +138,9 @@ void split_and_hash(const FrameParams& params, const std::byte* src, std::uint8_
     split(params.dtype, range, src, exponents, sign_mantissa);
     for (std::uint64_t at = range.from; at < range.to && !hashes.empty(); at += params.block_size) {
       const std::uint64_t block = at / params.block_size;
-      hashes[block] = hash_block(exponents + at, block_values(block, params));
+      hashes[block] = hash_block(exponents + at, values_in(block, params));
     }
   });
-}
-
-Verdict check_expected(const FrameParams& expected, const FrameHeader& header) {
-  if (header.shard_key != expected.shard_key) {
-    return Verdict::kWrongShard;
-  }
-  if (header.numel != expected.numel) {
-    return Verdict::kWrongNumel;
-  }
-  const bool delta = header.kind == Kind::kDelta;
-  const std::uint64_t epoch = delta ? expected.base_epoch : 0;
-  const std::uint64_t digest = delta ? expected.base_digest : 0;
-  if (header.base_epoch != epoch || header.base_digest != digest || (delta && epoch == 0)) {
-    return Verdict::kWrongBase;
-  }
-  return Verdict::kOk;
-}
-
-Verdict check_sizes(const FrameHeader& header) {
-  if (header.numel > kMaxNumel) {
-    return Verdict::kBadSizes;
-  }
-  for (const Section& section : header.used()) {
-    std::uint64_t bytes = section.bytes;
-    if (section.kind == SectionKind::kWords) {
-      bytes = header.numel * element_bytes(header.dtype);
-    } else if (section.kind == SectionKind::kBitmap) {
-      bytes = bitmap_bytes(block_count(header.numel, header.block_size));
-    } else if (section.kind == SectionKind::kSignMantissa) {
-      bytes = sign_mantissa_bytes(header.dtype, header.numel);
-    }
-    if (bytes != section.bytes) {
-      return Verdict::kBadSizes;
-    }
-  }
-  return Verdict::kOk;
 }
 
 // The changed blocks and the values in them; bad_bitmap when spare bits are set.
@@ -222,7 +157,7 @@ Verdict read_bitmap(const FrameParams& expected, const std::byte* bitmap, std::u
   for (std::uint64_t b = 0; b < blocks; ++b) {
     if (is_set(bitmap, b)) {
       ++*changed;
-      *symbols += block_values(b, expected);
+      *symbols += values_in(b, expected);
     }
   }
   return Verdict::kOk;
@@ -245,7 +180,7 @@ void scatter(const FrameParams& params, const std::byte* bitmap, const std::uint
   const std::uint64_t blocks = block_count(params.numel, params.block_size);
   for (std::uint64_t b = 0; b < blocks; ++b) {
     if (is_set(bitmap, b)) {
-      const std::uint64_t values = block_values(b, params);
+      const std::uint64_t values = values_in(b, params);
       std::memcpy(exponents + b * params.block_size, from, values);
       from += values;
     }
@@ -254,20 +189,8 @@ void scatter(const FrameParams& params, const std::byte* bitmap, const std::uint
 
 }  // namespace
 
-std::uint64_t block_count(std::uint64_t numel, std::uint32_t block_size) {
-  return numel / block_size + (numel % block_size != 0 ? 1 : 0);
-}
-
-std::size_t max_frame_bytes(const FrameParams& params) {
-  // While it is being made a frame may be longer than raw, by what stored exponents take.
-  const FrameHeader header = make_header(params, Kind::kDelta);
-  const std::uint64_t made =
-      header.frame_bytes + stored_exponent_bytes(params.dtype, params.numel) + 16;
-  return std::max(made, make_header(params, Kind::kRaw).frame_bytes);
-}
-
 std::size_t encode_scratch_bytes(const FrameParams& params) {
-  return 2 * params.numel + rans_scratch_bytes(params.numel);
+  return 2 * params.numel + rans_scratch_bytes(params.numel, params.segment_log2);
 }
 
 std::size_t decode_scratch_bytes(const FrameParams& params) { return params.numel; }
@@ -277,7 +200,7 @@ EncodeResult encode(const FrameParams& params, std::span<const std::byte> src,
                     std::span<std::byte> frame, std::span<std::byte> scratch, ThreadPool* pool) {
   require_params(params);
   const std::uint64_t blocks = block_count(params.numel, params.block_size);
-  const bool delta = params.mode == ReuseMode::kExponentBlock && params.base_epoch != 0;
+  const bool delta = is_delta(params);
   require(src.size() == params.numel * element_bytes(params.dtype), "src has the wrong size");
   require(!delta || old_hashes.size() == blocks, "old_hashes has the wrong size");
   require(params.mode == ReuseMode::kExponentOnly || new_hashes.size() == blocks,
@@ -318,25 +241,12 @@ EncodeResult encode(const FrameParams& params, std::span<const std::byte> src,
 Verdict check(const FrameParams& expected, std::span<const std::byte> frame, FrameInfo* info,
               ThreadPool* pool) {
   FrameHeader header;
-  Verdict verdict = wire::read_header(frame, &header);
-  if (verdict != Verdict::kOk) {
-    return verdict;
-  }
-  if (header.mode != expected.mode) {
-    return Verdict::kBadMode;
-  }
-  if (header.dtype != expected.dtype) {
-    return Verdict::kBadDtype;
-  }
-  if (header.block_size != expected.block_size) {
-    return Verdict::kBadBlockSize;
-  }
-  verdict = check_sizes(header);
+  Verdict verdict = check_header(expected, frame.data(), frame.size(), &header);
   if (verdict == Verdict::kOk && frame_checksum(frame, pool) != header.checksum) {
     verdict = Verdict::kBadChecksum;
   }
   if (verdict == Verdict::kOk) {
-    verdict = check_expected(expected, header);
+    verdict = check_identity(expected, header);
   }
   if (verdict != Verdict::kOk) {
     return verdict;
@@ -350,7 +260,7 @@ Verdict check(const FrameParams& expected, std::span<const std::byte> frame, Fra
     verdict = read_bitmap(expected, frame.data() + header.sections[0].offset, &info->changed_blocks,
                           &symbols);
   }
-  const Section& last = header.sections[header.section_count - 1];
+  const Section& last = header.last();
   if (verdict != Verdict::kOk || last.kind != SectionKind::kExponents) {
     return verdict;
   }
@@ -370,7 +280,7 @@ Verdict decode(const FrameParams& expected, std::span<const std::byte> frame,
           "exponents has the wrong size");
   require(scratch.size() >= decode_scratch_bytes(expected), "scratch is too small");
   FrameHeader header;
-  const Verdict verdict = wire::read_header(frame, &header);
+  const Verdict verdict = wire::read_header(frame.data(), frame.size(), &header);
   if (verdict != Verdict::kOk) {
     return verdict;
   }
@@ -396,7 +306,7 @@ Verdict decode(const FrameParams& expected, std::span<const std::byte> frame,
     read_bitmap(expected, first, &changed, &count);
     symbols = {spare, count};
   }
-  const Section& coded = header.sections[header.section_count - 1];
+  const Section& coded = header.last();
   const Verdict stream = decode_exponents(expected, coded, frame, symbols, pool);
   if (stream != Verdict::kOk) {
     return stream;

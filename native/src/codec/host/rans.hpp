@@ -18,12 +18,14 @@ enum class Isa : std::uint8_t { kScalar, kAvx2 };
 // The best one of this processor.
 Isa best_isa();
 
-std::size_t rans_scratch_bytes(std::uint64_t symbols);
+std::size_t rans_scratch_bytes(std::uint64_t symbols, std::uint32_t segment_log2);
 
-// Codes `symbols` (at least one) into `out` when that takes fewer bytes than `out` holds; returns
-// the bytes, or 0 when it does not shrink (then `out` is unspecified).
-std::uint64_t rans_encode(std::span<const std::uint8_t> symbols, std::span<std::byte> out,
-                          std::span<std::byte> scratch, ThreadPool* pool, Isa isa = best_isa());
+// Codes `symbols` (at least one), 2^segment_log2 in a segment (10 to 20), into `out` when that
+// takes fewer bytes than `out` holds; returns the bytes, or 0 when it does not shrink (then `out`
+// is unspecified).
+std::uint64_t rans_encode(std::span<const std::uint8_t> symbols, std::uint32_t segment_log2,
+                          std::span<std::byte> out, std::span<std::byte> scratch, ThreadPool* pool,
+                          Isa isa = best_isa());
 
 // Checks the section's own header against `symbols` and its size: ok, bad_padding, bad_table or
 // bad_stream.

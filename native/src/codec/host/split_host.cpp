@@ -139,21 +139,6 @@ const T* at(const std::byte* base, std::uint64_t index) {
 
 }  // namespace
 
-std::uint64_t sign_mantissa_bytes(DType dtype, std::uint64_t numel) {
-  switch (dtype) {
-    case DType::kFp16:
-      return numel + 3 * ceil8(numel);
-    case DType::kFp32:
-      return 3 * numel;
-    default:
-      return numel;
-  }
-}
-
-std::uint64_t stored_exponent_bytes(DType dtype, std::uint64_t numel) {
-  return dtype == DType::kFp16 ? 5 * ceil8(numel) : numel;
-}
-
 void split(DType dtype, Range range, const std::byte* words, std::uint8_t* exponents,
            std::byte* sign_mantissa) {
   const std::uint64_t count = range.to - range.from;

@@ -9,10 +9,6 @@
 
 namespace ciera::codec::host {
 
-// Bytes of the sign_mantissa section, and of stored exponents, for `numel` values.
-std::uint64_t sign_mantissa_bytes(DType dtype, std::uint64_t numel);
-std::uint64_t stored_exponent_bytes(DType dtype, std::uint64_t numel);
-
 // Values [from, to) of a shard of `numel`; `from` is a multiple of 8, and so is `to` unless it is
 // numel. `words`, `exponents` and `sign_mantissa` point to the start of the whole shard (section).
 struct Range {

@@ -1,0 +1,13 @@
+// Stands in for codec/cuda in a build without a CUDA compiler.
+#include "ciera/error.hpp"
+#include "codec/cuda/cuda_backend.hpp"
+
+namespace ciera::codec::cuda {
+
+CudaSupport cuda_support() { return {false, "this build has no CUDA; build it where nvcc is"}; }
+
+std::unique_ptr<CodecBackend> make_cuda_backend(int) {
+  throw Error(ErrorCode::kNoDevice, cuda_support().detail + ", or use backend host");
+}
+
+}  // namespace ciera::codec::cuda

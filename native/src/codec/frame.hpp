@@ -1,0 +1,169 @@
+// One frame: what both ends agree on, sizes of its parts, and the checks of its header. Shared by
+// host and GPU, so that both accept and refuse the same frames (docs/wire-format.md).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/host_device.hpp"
+#include "ciera/types.hpp"
+#include "wire/frame_header.hpp"
+
+namespace ciera::codec {
+
+// 128-bit hash of one block's exponents.
+struct BlockHash {
+  std::uint64_t low = 0;
+  std::uint64_t high = 0;
+  friend bool operator==(const BlockHash&, const BlockHash&) = default;
+};
+
+// What both ends agree on before a frame is made.
+struct FrameParams {
+  ReuseMode mode = ReuseMode::kExponentBlock;
+  Coder coder = Coder::kRans;
+  DType dtype = DType::kBf16;
+  std::uint32_t block_size = 512;
+  std::uint64_t numel = 0;
+  std::uint64_t shard_key = 0;
+  std::uint64_t base_epoch = 0;     // 0: no reference, a key frame
+  std::uint64_t base_digest = 0;    // 0 with base_epoch 0
+  std::uint32_t segment_log2 = 16;  // of rans sections, for the encoder; a decoder reads it
+};
+
+// A frame's kind as statistics name it.
+enum class FrameKind : std::uint8_t { kRaw = 0, kKey = 1, kDelta = 2, kSame = 3 };
+
+struct EncodeResult {
+  std::uint64_t frame_bytes = 0;
+  std::uint64_t checksum = 0;  // the digest of the state after this frame
+  FrameKind kind = FrameKind::kRaw;
+  std::uint64_t blocks = 0;          // ceil(numel / block_size)
+  std::uint64_t changed_blocks = 0;  // all of them in raw and key frames
+};
+
+// What a check found in a valid frame.
+struct FrameInfo {
+  FrameKind kind = FrameKind::kRaw;
+  std::uint64_t frame_bytes = 0;
+  std::uint64_t checksum = 0;
+  std::uint64_t changed_blocks = 0;
+};
+
+inline constexpr std::uint64_t kMaxNumel = std::uint64_t{1} << 44;  // sizes then fit 48 bits
+
+CIERA_HD constexpr std::uint64_t ceil_div(std::uint64_t n, std::uint64_t d) {
+  return n / d + (n % d != 0 ? 1 : 0);
+}
+
+CIERA_HD constexpr std::uint64_t block_count(std::uint64_t numel, std::uint32_t block_size) {
+  return ceil_div(numel, block_size);
+}
+CIERA_HD constexpr std::uint64_t block_values(std::uint64_t block, std::uint64_t numel,
+                                              std::uint32_t block_size) {
+  const std::uint64_t rest = numel - block * block_size;
+  return rest < block_size ? rest : block_size;
+}
+CIERA_HD constexpr std::uint64_t bitmap_bytes(std::uint64_t blocks) { return ceil_div(blocks, 8); }
+
+CIERA_HD constexpr std::uint64_t sign_mantissa_bytes(DType dtype, std::uint64_t numel) {
+  return dtype == DType::kFp32   ? 3 * numel
+         : dtype == DType::kFp16 ? numel + 3 * ceil_div(numel, 8)
+                                 : numel;
+}
+CIERA_HD constexpr std::uint64_t stored_exponent_bytes(DType dtype, std::uint64_t numel) {
+  return dtype == DType::kFp16 ? 5 * ceil_div(numel, 8) : numel;
+}
+
+// The header of a frame of this kind, its exponents section still empty.
+CIERA_HD inline wire::FrameHeader make_header(const FrameParams& params, wire::Kind kind) {
+  wire::FrameHeader header;
+  header.kind = kind;
+  header.mode = params.mode;
+  header.dtype = params.dtype;
+  header.block_size = params.block_size;
+  header.numel = params.numel;
+  header.shard_key = params.shard_key;
+  header.section_count = wire::section_count_of(kind);
+  for (std::uint32_t i = 0; i < header.section_count; ++i) {
+    wire::Section& section = header.sections[i];
+    section.kind = wire::section_of(kind, i);
+    section.bytes = section.kind == wire::SectionKind::kWords
+                        ? params.numel * element_bytes(params.dtype)
+                    : section.kind == wire::SectionKind::kBitmap
+                        ? bitmap_bytes(block_count(params.numel, params.block_size))
+                    : section.kind == wire::SectionKind::kSignMantissa
+                        ? sign_mantissa_bytes(params.dtype, params.numel)
+                        : 0;
+  }
+  if (kind == wire::Kind::kDelta) {
+    header.base_epoch = params.base_epoch;
+    header.base_digest = params.base_digest;
+  }
+  wire::lay_out(header);
+  return header;
+}
+
+CIERA_HD constexpr bool is_delta(const FrameParams& params) {
+  return params.mode == ReuseMode::kExponentBlock && params.base_epoch != 0;
+}
+
+// Bytes that an encoder may write at most: while it is being made a frame may be longer than raw,
+// by what stored exponents take.
+CIERA_HD inline std::uint64_t max_frame_bytes(const FrameParams& params) {
+  const std::uint64_t made = make_header(params, wire::Kind::kDelta).frame_bytes +
+                             stored_exponent_bytes(params.dtype, params.numel) + 16;
+  const std::uint64_t raw = make_header(params, wire::Kind::kRaw).frame_bytes;
+  return made > raw ? made : raw;
+}
+
+// Header, sizes and identity of a frame; everything that can be said without its payload. In the
+// order of docs/wire-format.md, section 8: what a checksum failure hides comes in the second part.
+CIERA_HD inline Verdict check_header(const FrameParams& expected, const std::byte* frame,
+                                     std::uint64_t frame_bytes, wire::FrameHeader* header) {
+  const Verdict verdict = wire::read_header(frame, frame_bytes, header);
+  if (verdict != Verdict::kOk) {
+    return verdict;
+  }
+  if (header->mode != expected.mode) {
+    return Verdict::kBadMode;
+  }
+  if (header->dtype != expected.dtype) {
+    return Verdict::kBadDtype;
+  }
+  if (header->block_size != expected.block_size) {
+    return Verdict::kBadBlockSize;
+  }
+  if (header->numel > kMaxNumel) {
+    return Verdict::kBadSizes;
+  }
+  FrameParams claimed = expected;
+  claimed.numel = header->numel;
+  const wire::FrameHeader sized = make_header(claimed, header->kind);
+  for (std::uint32_t i = 0; i < header->section_count; ++i) {
+    if (header->sections[i].kind != wire::SectionKind::kExponents &&
+        header->sections[i].bytes != sized.sections[i].bytes) {
+      return Verdict::kBadSizes;
+    }
+  }
+  return Verdict::kOk;
+}
+
+CIERA_HD inline Verdict check_identity(const FrameParams& expected,
+                                       const wire::FrameHeader& header) {
+  if (header.shard_key != expected.shard_key) {
+    return Verdict::kWrongShard;
+  }
+  if (header.numel != expected.numel) {
+    return Verdict::kWrongNumel;
+  }
+  const bool delta = header.kind == wire::Kind::kDelta;
+  const std::uint64_t epoch = delta ? expected.base_epoch : 0;
+  const std::uint64_t digest = delta ? expected.base_digest : 0;
+  if (header.base_epoch != epoch || header.base_digest != digest || (delta && epoch == 0)) {
+    return Verdict::kWrongBase;
+  }
+  return Verdict::kOk;
+}
+
+}  // namespace ciera::codec
