@@ -21,13 +21,15 @@ namespace ciera {
 // one group and its rank order.
 using ShardId = std::variant<std::string, std::int64_t>;
 
-// Equal on all ranks, except `threads`; compared in the first row of every call.
+// Equal on all ranks, except `threads` and `device`; compared in the first row of every call.
 struct Options {
   ReuseMode reuse = ReuseMode::kExponentBlock;
   Coder coder = Coder::kRans;
   std::uint32_t block_size = 512;                     // values; a multiple of 8 from 8 to 65536
   std::optional<std::uint64_t> cache_budget_bytes{};  // for all reuse state; nothing = no limit
-  std::size_t threads = 0;  // host codec threads; 0 = cores / ranks on this host
+  std::size_t threads = 0;           // host codec threads; 0 = cores / ranks on this host
+  Backend backend = Backend::kHost;  // the space of src and out
+  int device = 0;                    // ordinal of this rank's GPU, with kCuda
 };
 
 struct Segment {
@@ -47,6 +49,9 @@ struct GatherRequest {
   std::vector<std::span<std::byte>>
       out{};  // empty: the library allocates; else one (kFlat) or one a segment
   OutputLayout layout = OutputLayout::kFlat;
+  // With kCuda: src is read and out written after what is on this stream now, and what is put on it
+  // after the call is complete sees the result.
+  DeviceStream stream{};
 };
 
 // Counted since creation or reset, for one shard or for all. Bytes are what this rank sent,

@@ -39,6 +39,21 @@ class Transport {
                           std::span<const std::uint64_t> counts,
                           std::span<const std::uint64_t> offsets) = 0;
 
+  // Whether the three calls below work: `send` and `recv` are then memory of this rank's GPU.
+  virtual bool moves_device_memory() const { return false; }
+
+  // As allgather and allgatherv, but only enqueued: they run in the order of `stream`, after what
+  // is on it and before what follows. `send`, `recv`, `counts`, `offsets` as above; counts and
+  // offsets are host memory and may be reused on return.
+  virtual void allgather_on(DeviceStream stream, std::span<const std::byte> send,
+                            std::span<std::byte> recv);
+  virtual void allgatherv_on(DeviceStream stream, std::span<const std::byte> send,
+                             std::span<std::byte> recv, std::span<const std::uint64_t> counts,
+                             std::span<const std::uint64_t> offsets);
+  // Blocks until everything on `stream` has run. Throws Error (kDeadline) when that outlasts the
+  // transport's deadline, Error (kTransport) when the transport found an error meanwhile.
+  virtual void wait_stream(DeviceStream stream);
+
   // Makes pending and later calls of this group throw. Any thread.
   virtual void abort(std::string_view reason) = 0;
 };

@@ -55,6 +55,14 @@ constexpr bool has_exponent(DType dtype) {
   return dtype == DType::kBf16 || dtype == DType::kFp16 || dtype == DType::kFp32;
 }
 
+// Where shards, caches and outputs lie and the codec runs.
+enum class Backend : std::uint8_t { kHost, kCuda };
+
+// A cudaStream_t, so that no CUDA header is needed here; null is the device's default stream.
+struct DeviceStream {
+  void* handle = nullptr;
+};
+
 // How a shard is sent. The numbers are wire numbers.
 enum class ReuseMode : std::uint8_t {
   kOff = 0,            // bare bytes
