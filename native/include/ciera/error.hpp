@@ -17,6 +17,7 @@ enum class ErrorCode {
   kDeadline,        // a wait outlasted its deadline; the communicator is unusable
   kClosed,          // the communicator is closed
   kConcurrentCall,  // two threads at once
+  kDevice,          // the GPU or its driver failed
 };
 
 class Error : public std::runtime_error {
