@@ -26,6 +26,8 @@ const char* python_name(ErrorCode code) {
       return "ClosedError";
     case ErrorCode::kConcurrentCall:
       return "ConcurrentCallError";
+    case ErrorCode::kDevice:
+      return "DeviceError";
   }
   return "CieraError";
 }

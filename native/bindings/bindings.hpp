@@ -29,5 +29,6 @@ void bind_errors(pybind11::module_& module);
 void bind_transports(pybind11::module_& module);
 void bind_communicator(pybind11::module_& module);
 void bind_codec(pybind11::module_& module);
+void bind_nccl(pybind11::module_& module);
 
 }  // namespace ciera::bindings

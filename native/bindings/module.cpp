@@ -59,6 +59,7 @@ PYBIND11_MODULE(_native, module) {
   module.attr("WIRE_VERSION") = static_cast<int>(ciera::wire::kVersion);
   ciera::bindings::bind_errors(module);
   ciera::bindings::bind_transports(module);
+  ciera::bindings::bind_nccl(module);
   ciera::bindings::bind_communicator(module);
   ciera::bindings::bind_codec(module);
 }

@@ -8,6 +8,7 @@ from ciera.errors import (
     ClosedError,
     ConcurrentCallError,
     DeadlineError,
+    DeviceError,
     FrameError,
     PeerFailedError,
     RankMismatchError,
@@ -15,6 +16,7 @@ from ciera.errors import (
     TransportError,
 )
 from ciera.transports import Transport, loopback
+from ciera.transports.nccl import nccl, nccl_unique_id
 
 __all__ = [
     "__version__",
@@ -22,11 +24,14 @@ __all__ = [
     "Handle",
     "Transport",
     "loopback",
+    "nccl",
+    "nccl_unique_id",
     "ArgumentError",
     "CieraError",
     "ClosedError",
     "ConcurrentCallError",
     "DeadlineError",
+    "DeviceError",
     "FrameError",
     "PeerFailedError",
     "RankMismatchError",

@@ -39,3 +39,7 @@ class ClosedError(CieraError):
 
 class ConcurrentCallError(CieraError):
     """Two threads used one communicator at once."""
+
+
+class DeviceError(CieraError):
+    """The GPU or its driver failed."""

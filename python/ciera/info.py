@@ -8,6 +8,7 @@ import platform
 from typing import Any
 
 from ciera import _native
+from ciera.transports.nccl import library as nccl_library
 
 
 def _package(name: str) -> str | None:
@@ -51,7 +52,7 @@ def collect() -> dict[str, Any]:
             "loopback": (True, "ranks as threads"),
             "mpi": _mpi(),
             "torch": _torch(),
-            "nccl": (False, "needs the CUDA backend, which this version does not have"),
+            "nccl": nccl_library(),
         },
     }
     return {
