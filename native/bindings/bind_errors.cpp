@@ -26,8 +26,16 @@ const char* python_name(ErrorCode code) {
       return "ClosedError";
     case ErrorCode::kConcurrentCall:
       return "ConcurrentCallError";
+    case ErrorCode::kOutOfMemory:
+      return "OutOfMemoryError";
     case ErrorCode::kDevice:
       return "DeviceError";
+    case ErrorCode::kNoDevice:
+      return "NoDeviceError";
+    case ErrorCode::kWrongDevice:
+      return "WrongDeviceError";
+    case ErrorCode::kLibrary:
+      return "LibraryError";
   }
   return "CieraError";
 }

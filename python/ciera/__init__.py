@@ -10,10 +10,14 @@ from ciera.errors import (
     DeadlineError,
     DeviceError,
     FrameError,
+    LibraryError,
+    NoDeviceError,
+    OutOfMemoryError,
     PeerFailedError,
     RankMismatchError,
     ShardChangedError,
     TransportError,
+    WrongDeviceError,
 )
 from ciera.transports import Transport, loopback
 from ciera.transports.nccl import nccl, nccl_unique_id
@@ -33,8 +37,12 @@ __all__ = [
     "DeadlineError",
     "DeviceError",
     "FrameError",
+    "LibraryError",
+    "NoDeviceError",
+    "OutOfMemoryError",
     "PeerFailedError",
     "RankMismatchError",
     "ShardChangedError",
     "TransportError",
+    "WrongDeviceError",
 ]

@@ -43,3 +43,19 @@ class ConcurrentCallError(CieraError):
 
 class DeviceError(CieraError):
     """The GPU or its driver failed."""
+
+
+class NoDeviceError(DeviceError):
+    """No usable GPU: there is none, its driver is too old, or this build has no CUDA."""
+
+
+class WrongDeviceError(ArgumentError):
+    """An array lies on another device than the communicator's."""
+
+
+class OutOfMemoryError(CieraError, MemoryError):
+    """The host or the GPU gives no more memory; nothing has changed, the call may be repeated."""
+
+
+class LibraryError(CieraError):
+    """A library that is loaded at run time (NCCL, nvCOMP) is missing or unusable."""

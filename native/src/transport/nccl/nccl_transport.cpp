@@ -26,7 +26,7 @@ using Counts = std::span<const std::uint64_t>;
 std::shared_ptr<const Api> require_api() {
   nccl::Loaded loaded = nccl::load();
   if (loaded.api == nullptr) {
-    throw Error(ErrorCode::kTransport, "nccl transport: " + loaded.reason);
+    throw Error(ErrorCode::kLibrary, "nccl transport: " + loaded.reason);
   }
   return std::move(loaded.api);
 }
