@@ -19,7 +19,11 @@ CIERA_HD constexpr std::uint64_t rans_segments(std::uint64_t symbols, std::uint3
   return (symbols >> log2) + ((symbols & ((std::uint64_t{1} << log2) - 1)) != 0 ? 1 : 0);
 }
 
-// Bytes of everything before the segment ends.
+// Bytes of everything before the segment ends, for `present` symbols from first to last.
+CIERA_HD constexpr std::uint32_t rans_table_bytes(std::uint32_t first, std::uint32_t last,
+                                                  std::uint32_t present) {
+  return (12 + (last - first + 8) / 8 + 2 * present + 3) / 4 * 4;
+}
 CIERA_HD inline std::uint32_t rans_table_bytes(const std::uint32_t (&frequencies)[256]) {
   std::uint32_t first = 256;
   std::uint32_t last = 0;
@@ -31,7 +35,7 @@ CIERA_HD inline std::uint32_t rans_table_bytes(const std::uint32_t (&frequencies
       ++present;
     }
   }
-  return (12 + (last - first + 8) / 8 + 2 * present + 3) / 4 * 4;
+  return rans_table_bytes(first, last, present);
 }
 
 // Writes everything before the segment ends: rans_table_bytes(frequencies) bytes.

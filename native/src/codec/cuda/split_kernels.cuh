@@ -1,0 +1,287 @@
+// The passes over the shard: split, block hash, comparison, bitmap and counts in one; and the
+// gathering of changed exponents. Method: the paper's split and hash (docs/wire-format.md, sections
+// 3 and 5).
+#pragma once
+
+#include <type_traits>
+
+#include "base/splitmix64.hpp"
+#include "codec/cuda/block_ops.cuh"
+#include "codec/cuda/encode_state.hpp"
+#include "codec/cuda/table_kernels.cuh"
+
+namespace ciera::codec::cuda {
+
+struct SplitArgs {
+  const std::byte* src;
+  std::uint64_t numel;
+  std::uint32_t block_size;
+  std::uint32_t tile_blocks;
+  std::uint64_t tiles;
+  bool wide;  // src is aligned to 16 bytes
+  std::uint8_t* sign_mantissa;
+  std::uint8_t* exponents;  // key: where all exponents go; delta: where those of changed blocks go
+  const BlockHash* old_hashes;
+  BlockHash* new_hashes;  // null: no hashing
+  std::byte* bitmap;
+  std::uint32_t* tile_changed;
+  EncodeState* state;
+};
+
+// Counts of exponents. Sixteen copies, one for each pair of lanes, since a few exponents are very
+// frequent and would queue up at one counter.
+struct Histogram {
+  static constexpr std::uint32_t kCopies = 16;
+  std::uint32_t bins[256 * kCopies];
+
+  __device__ void clear() {
+    for (std::uint32_t i = threadIdx.x; i < 256 * kCopies; i += kThreads) {
+      bins[i] = 0;
+    }
+  }
+  __device__ void add(std::uint64_t exponents, std::uint32_t count) {
+#pragma unroll
+    for (std::uint32_t i = 0; i < 8; ++i) {
+      if (i < count) {
+        atomicAdd(&bins[byte_of(exponents, i) * kCopies + lane_id() % kCopies], 1U);
+      }
+    }
+  }
+  // Adds to the counters of all blocks; sums do not depend on the order.
+  __device__ void flush(unsigned long long* counts) const {
+    for (std::uint32_t bin = threadIdx.x; bin < 256; bin += kThreads) {
+      std::uint32_t sum = 0;
+      for (std::uint32_t copy = 0; copy < kCopies; ++copy) {
+        sum += bins[bin * kCopies + (copy + bin) % kCopies];  // each lane another bank
+      }
+      if (sum != 0) {
+        atomicAdd(&counts[bin], static_cast<unsigned long long>(sum));
+      }
+    }
+  }
+};
+
+// Sums of the two block hashes of a tile.
+struct HashSums {
+  unsigned long long sums[2 * kMaxTileBlocks];
+
+  __device__ void clear(std::uint32_t blocks) {
+    for (std::uint32_t i = threadIdx.x; i < 2 * blocks; i += kThreads) {
+      sums[i] = 0;
+    }
+  }
+  // Every lane of the warp calls it, those without a group with `active` false. `at` is the group's
+  // first value, counted from the tile's start.
+  __device__ void add(std::uint64_t exponents, std::uint32_t at, std::uint32_t block_size,
+                      bool active) {
+    const std::uint32_t block = at / block_size;
+    const std::uint64_t index = (at - block * block_size) / 8;
+    unsigned long long low = active ? base::keyed(exponents, index, base::kGamma0) : 0;
+    unsigned long long high = active ? base::keyed(exponents, index, base::kGamma1) : 0;
+    // Blocks of 256 values and more: mostly the whole warp adds to one block.
+    if (__all_sync(kFullWarp, active && block == __shfl_sync(kFullWarp, block, 0))) {
+      low = warp_sum(low);
+      high = warp_sum(high);
+      active = lane_id() == 0;
+    }
+    if (active) {
+      atomicAdd(&sums[2 * block], low);
+      atomicAdd(&sums[2 * block + 1], high);
+    }
+  }
+};
+
+// Hashes of the tile's blocks from their sums; in a delta frame their bits too. Returns how many of
+// this thread's blocks changed.
+template <bool kDelta>
+__device__ std::uint32_t finish_blocks(const SplitArgs& args, std::uint64_t first_block,
+                                       std::uint32_t blocks, const HashSums& sums) {
+  std::uint32_t changed_count = 0;
+  for (std::uint32_t b = threadIdx.x; b < (blocks + 31) / 32 * 32; b += kThreads) {
+    bool changed = false;
+    if (b < blocks) {
+      const std::uint64_t block = first_block + b;
+      const std::uint64_t values = block_values(block, args.numel, args.block_size);
+      const BlockHash hash{base::mix(values + sums.sums[2 * b]),
+                           base::mix(values + sums.sums[2 * b + 1])};
+      args.new_hashes[block] = hash;
+      if constexpr (kDelta) {
+        const BlockHash old = args.old_hashes[block];
+        changed = hash.low != old.low || hash.high != old.high;
+      }
+    }
+    if constexpr (kDelta) {
+      // 32 blocks are 4 bytes of the bitmap; lanes 0 to 3 write one each.
+      const unsigned bits = __ballot_sync(kFullWarp, changed);
+      if (lane_id() < 4 && b - lane_id() + 8 * lane_id() < blocks) {
+        args.bitmap[(first_block + b - lane_id()) / 8 + lane_id()] =
+            static_cast<std::byte>(bits >> (8 * lane_id()));
+      }
+      changed_count += changed ? 1 : 0;
+    }
+  }
+  return changed_count;
+}
+
+template <class Format, bool kDelta>
+struct SplitBlock {
+  struct Nothing {};
+  struct Shared {
+    HashSums hashes;
+    std::conditional_t<kDelta, Nothing, Histogram> histogram;  // a delta frame's come with compact
+    std::uint64_t scan[kWarps];
+    std::uint32_t sums[kWarps];
+  };
+
+  __device__ static void tile(const SplitArgs& args, std::uint64_t tile, Shared& shared) {
+    const std::uint64_t first_block = tile * args.tile_blocks;
+    const std::uint64_t first = first_block * args.block_size;
+    const std::uint64_t rest = args.numel - first;
+    const std::uint64_t whole = static_cast<std::uint64_t>(args.tile_blocks) * args.block_size;
+    const auto values = static_cast<std::uint32_t>(rest < whole ? rest : whole);
+    const auto blocks = static_cast<std::uint32_t>(block_count(values, args.block_size));
+    const bool hashing = args.new_hashes != nullptr;
+    if (hashing) {
+      shared.hashes.clear(blocks);
+      __syncthreads();  // before any thread adds
+    }
+    const auto* src = reinterpret_cast<const typename Format::Word*>(args.src);
+    for (std::uint32_t base = 0; base < values; base += 8 * kThreads) {
+      const std::uint32_t at = base + 8 * threadIdx.x;
+      const std::uint32_t count = at >= values ? 0 : values - at < 8 ? values - at : 8;
+      std::uint64_t exponents = 0;
+      if (count > 0) {
+        const auto words = load_words<Format>(src, first + at, count, args.wide);
+        exponents = exponents_of<Format>(words);
+        SignMantissa<Format>::store(words, args.sign_mantissa, first + at, count, args.numel);
+        if constexpr (!kDelta) {
+          store_bytes(exponents, args.exponents + first + at, 8);  // the scratch is padded
+          shared.histogram.add(exponents, count);
+        }
+      }
+      if (hashing) {
+        shared.hashes.add(exponents, at, args.block_size, count > 0);
+      }
+    }
+    if (hashing) {
+      __syncthreads();  // all sums are in
+      const std::uint32_t changed =
+          finish_blocks<kDelta>(args, first_block, blocks, shared.hashes);
+      if constexpr (kDelta) {
+        const std::uint32_t sum = block_sum(changed, shared.sums);
+        if (threadIdx.x == 0) {
+          args.tile_changed[tile] = sum;
+        }
+      }
+      __syncthreads();  // before the next tile clears them
+    }
+  }
+
+  // Of the block that comes last.
+  __device__ static void finish(const SplitArgs& args, Shared& shared) {
+    EncodeState& state = *args.state;
+    if constexpr (kDelta) {
+      const std::uint64_t changed =
+          block_exclusive_scan(args.tile_changed, args.tiles, shared.scan);
+      if (threadIdx.x == 0) {
+        // Only the last block may be short. There is one: an empty shard has no delta frame.
+        const std::uint64_t last = block_count(args.numel, args.block_size) - 1;
+        const bool last_changed =
+            (args.bitmap[last / 8] >> (last % 8) & std::byte{1}) != std::byte{0};
+        const std::uint64_t missing =
+            args.block_size - block_values(last, args.numel, args.block_size);
+        state.changed_blocks = changed;
+        state.symbols = changed * args.block_size - (last_changed ? missing : 0);
+      }
+    } else {
+      if (threadIdx.x == 0) {
+        state.changed_blocks = block_count(args.numel, args.block_size);
+        state.symbols = args.numel;
+      }
+      build_encode_table(state, args.numel);
+    }
+  }
+};
+
+template <class Format, bool kDelta>
+__global__ void __launch_bounds__(kThreads) split_kernel(SplitArgs args) {
+  using Block = SplitBlock<Format, kDelta>;
+  __shared__ typename Block::Shared shared;
+  if constexpr (!kDelta) {
+    shared.histogram.clear();
+    __syncthreads();
+  }
+  for (std::uint64_t tile = blockIdx.x; tile < args.tiles; tile += gridDim.x) {
+    Block::tile(args, tile, shared);
+  }
+  if constexpr (!kDelta) {
+    __syncthreads();
+    shared.histogram.flush(args.state->counts);
+  }
+  if (last_block(&args.state->ticket)) {
+    Block::finish(args, shared);
+  }
+}
+
+// Moves the exponents of changed blocks together, in order, and counts them. A block of threads
+// owns a tile; where its output starts is known from the scan.
+template <class Format>
+__global__ void __launch_bounds__(kThreads) compact_kernel(SplitArgs args) {
+  __shared__ struct {
+    Histogram histogram;
+    std::uint16_t changed[kMaxTileBlocks];  // tile-local numbers of changed blocks
+    std::uint32_t count;
+  } shared;
+  shared.histogram.clear();
+  const auto* src = reinterpret_cast<const typename Format::Word*>(args.src);
+  const std::uint64_t all_blocks = block_count(args.numel, args.block_size);
+  for (std::uint64_t tile = blockIdx.x; tile < args.tiles; tile += gridDim.x) {
+    const std::uint64_t first_block = tile * args.tile_blocks;
+    const std::uint64_t rest = all_blocks - first_block;
+    const auto blocks = static_cast<std::uint32_t>(rest < args.tile_blocks ? rest
+                                                                           : args.tile_blocks);
+    __syncthreads();  // the list of the tile before has been read; the histogram is clear
+    if (warp_id() == 0) {
+      std::uint32_t count = 0;
+      for (std::uint32_t b = lane_id(); b < (blocks + 31) / 32 * 32; b += 32) {
+        const std::uint64_t block = first_block + b;
+        const bool set = b < blocks && (args.bitmap[block / 8] >> (block % 8) & std::byte{1}) !=
+                                           std::byte{0};
+        const unsigned mask = __ballot_sync(kFullWarp, set);
+        if (set) {
+          shared.changed[count + __popc(mask & ((1U << lane_id()) - 1))] =
+              static_cast<std::uint16_t>(b);
+        }
+        count += __popc(mask);
+      }
+      if (lane_id() == 0) {
+        shared.count = count;
+      }
+    }
+    __syncthreads();  // the list is whole
+    const std::uint64_t out = static_cast<std::uint64_t>(args.tile_changed[tile]) * args.block_size;
+    const std::uint32_t groups_a_block = args.block_size / 8;
+    for (std::uint32_t g = threadIdx.x; g < shared.count * groups_a_block; g += kThreads) {
+      const std::uint32_t k = g / groups_a_block;
+      const std::uint32_t offset = 8 * (g - k * groups_a_block);
+      const std::uint64_t at =
+          (first_block + shared.changed[k]) * args.block_size + offset;
+      if (at >= args.numel) {
+        continue;  // the last block is short
+      }
+      const std::uint64_t left = args.numel - at;
+      const auto count = static_cast<std::uint32_t>(left < 8 ? left : 8);
+      const std::uint64_t exponents =
+          exponents_of<Format>(load_words<Format>(src, at, count, args.wide));
+      store_bytes(exponents, args.exponents + out + 8ULL * g, 8);  // the scratch is padded
+      shared.histogram.add(exponents, count);
+    }
+  }
+  __syncthreads();
+  shared.histogram.flush(args.state->counts);
+  if (last_block(&args.state->ticket)) {
+    build_encode_table(*args.state, args.state->symbols);
+  }
+}
+
+}  // namespace ciera::codec::cuda
