@@ -1,4 +1,4 @@
-"""The transport contract, one suite for loopback, MPI and torch.distributed."""
+"""The transport contract, one suite for loopback, MPI, torch.distributed and NCCL."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from typing import Any
 import ciera
 import numpy as np
 import pytest
+from ciera.transports.nccl import library
 from test_allgather import on_ranks
 
+ONE_GPU = Path(__file__).parents[2] / "bench/one_gpu.sh"
 WORKER = Path(__file__).with_name("transport_worker.py")
 SAMPLE = Path(__file__).parents[1] / "data/sample_trace.npz"
 
@@ -38,6 +40,22 @@ def test_loopback_keeps_the_contract() -> None:
 
 def test_mpi_keeps_the_contract() -> None:
     done = mpirun(3, str(WORKER), "mpi")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("contract kept") == 3
+
+
+def test_nccl_keeps_the_contract() -> None:
+    available, why = library()
+    if not available:
+        pytest.skip(why)
+    if not Path("/dev/nvidiactl").exists():
+        pytest.skip("no NVIDIA GPU here")
+    done = subprocess.run(
+        [str(ONE_GPU), "3", sys.executable, str(WORKER), "nccl"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("contract kept") == 3
 

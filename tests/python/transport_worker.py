@@ -1,4 +1,4 @@
-"""One rank of the transport contract: run by test_transports.py under mpirun or with gloo."""
+"""One rank of the transport contract, for test_transports.py: mpirun, gloo or one_gpu.sh."""
 
 from __future__ import annotations
 
@@ -67,8 +67,11 @@ def main() -> None:
         import torch.distributed as dist
 
         dist.init_process_group("gloo")
-        transport = as_transport(dist.group.WORLD)
+        group = dist.group.WORLD
+        transport = ciera.nccl(group, device=0) if sys.argv[1] == "nccl" else as_transport(group)
     check_transport(transport)
+    if sys.argv[1] != "mpi":
+        dist.destroy_process_group()  # its threads must not outlive the interpreter
     print("contract kept", flush=True)
 
 

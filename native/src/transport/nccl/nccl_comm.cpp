@@ -134,13 +134,13 @@ void Communicator::wait(Stream stream) {
 void Communicator::poison(ErrorCode code, const std::string& reason) noexcept {
   {
     const std::lock_guard lock(reason_mutex_);
-    if (poisoned_) {
-      return;
+    if (!poisoned_) {
+      code_ = code;
+      reason_ = reason;
+      poisoned_ = true;
     }
-    code_ = code;
-    reason_ = reason;
-    poisoned_ = true;
   }
+  // Also when another thread was first: nobody leaves before the GPU has let go of his buffers.
   // A borrowed one may be inside a blocking NCCL call that holds mutex_, and is not ours to end.
   if (ownership_ == Ownership::kOwned) {
     const std::lock_guard lock(mutex_);

@@ -54,7 +54,8 @@ class Communicator {
   // Blocks until everything on `stream` has run, and NCCL has no error to report about it.
   void wait(Stream stream);
 
-  // The first reason stays. Ends pending calls of an owned communicator. Any thread.
+  // The first reason stays. An owned communicator is aborted, and has been when this returns. Any
+  // thread.
   void poison(ErrorCode code, const std::string& reason) noexcept;
   void throw_if_poisoned() const;
   // What every call after `poison` throws.
