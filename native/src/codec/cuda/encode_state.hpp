@@ -27,11 +27,11 @@ struct EncodeState {
 // Tiles are whole blocks, a multiple of 8 of them, so that bytes of the bitmap have one owner.
 inline constexpr std::uint32_t kTileValues = 8192;
 inline constexpr std::uint32_t kMaxTileBlocks = kTileValues / 8;
-inline std::uint32_t tile_blocks(std::uint32_t block_size) {
+CIERA_HD constexpr std::uint32_t tile_blocks(std::uint32_t block_size) {
   const std::uint32_t fitting = kTileValues / block_size / 8 * 8;
   return fitting == 0 ? 8 : fitting;
 }
-inline std::uint64_t tile_count(std::uint64_t numel, std::uint32_t block_size) {
+CIERA_HD constexpr std::uint64_t tile_count(std::uint64_t numel, std::uint32_t block_size) {
   return ceil_div(block_count(numel, block_size), tile_blocks(block_size));
 }
 

@@ -183,8 +183,13 @@ struct SplitBlock {
     if constexpr (kDelta) {
       const std::uint64_t changed =
           block_exclusive_scan(args.tile_changed, args.tiles, shared.scan);
-      if (threadIdx.x == 0) {
-        // Only the last block may be short. There is one: an empty shard has no delta frame.
+      if (args.numel == 0) {
+        if (threadIdx.x == 0) {
+          state.changed_blocks = 0;
+          state.symbols = 0;
+        }
+      } else if (threadIdx.x == 0) {
+        // Only the last block may be short.
         const std::uint64_t last = block_count(args.numel, args.block_size) - 1;
         const bool last_changed =
             (args.bitmap[last / 8] >> (last % 8) & std::byte{1}) != std::byte{0};

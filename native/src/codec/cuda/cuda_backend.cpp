@@ -1,0 +1,325 @@
+#include "codec/cuda/cuda_backend.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <mutex>
+#include <vector>
+
+#include "ciera/error.hpp"
+#include "codec/cuda/decode_state.hpp"
+#include "codec/cuda/encode_state.hpp"
+#include "codec/cuda/range_kernels.hpp"
+#include "exec/cuda_stream.hpp"
+
+namespace ciera::codec::cuda {
+namespace {
+
+using exec::CudaDeviceGuard;
+using exec::CudaEvent;
+
+constexpr std::size_t align256(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+std::string runtime_problem() {
+  int devices = 0;
+  const cudaError_t result = cudaGetDeviceCount(&devices);
+  if (result == cudaSuccess && devices > 0) {
+    return {};
+  }
+  cudaGetLastError();
+  int driver = 0;
+  cudaDriverGetVersion(&driver);
+  const auto version = [](int number) {
+    return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
+  };
+  if (result == cudaErrorInsufficientDriver && driver != 0) {
+    return "the driver supports CUDA " + version(driver) + ", this build needs " +
+           version(CUDART_VERSION) + "; update the driver";
+  }
+  return std::string("no GPU can be used (") + cudaGetErrorString(result) + ")";
+}
+
+// Events are used in every call: they are kept, not made anew.
+class EventPool {
+ public:
+  std::shared_ptr<CudaEvent> take() {
+    const std::lock_guard lock(mutex_);
+    for (auto& event : events_) {
+      if (event.use_count() == 1) {
+        return event;
+      }
+    }
+    events_.push_back(std::make_shared<CudaEvent>());
+    return events_.back();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<CudaEvent>> events_;
+};
+
+class CudaBackend final : public CodecBackend {
+ public:
+  // The GPU is current while this runs.
+  explicit CudaBackend(int device)
+      : device_(device),
+        memory_(device),
+        state_(memory_, sizeof(EncodeState)),
+        scratch_(memory_),
+        decode_states_(memory_),
+        verdicts_dev_(memory_),
+        verdicts_(pinned_),
+        results_(pinned_),
+        ranges_(pinned_) {
+    CIERA_CUDA_TRY(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount,
+                                          device));
+    CIERA_CUDA_TRY(cudaMemsetAsync(state_.span().data(), 0, state_.size(), codec_.get()));
+  }
+  ~CudaBackend() override {
+    cudaStreamSynchronize(codec_.get());  // nothing may run on memory that is about to go
+  }
+
+  Backend kind() const override { return Backend::kCuda; }
+  MemoryResource& memory() override { return memory_; }
+  MemoryResource& staging_memory() override { return pinned_; }
+
+  // Enough segments that the GPU's warps have one each, but not so many that their states, 128
+  // bytes each, cost more than a few percent.
+  std::uint32_t segment_log2(std::uint64_t numel) const override {
+    const auto log2 = static_cast<std::uint32_t>(std::bit_width(numel / 2048 | 1) - 1);
+    return std::clamp(log2, 13U, kRansSegmentLog2);
+  }
+
+  std::shared_ptr<void> mark(DeviceStream caller) override {
+    const CudaDeviceGuard guard(device_);
+    auto event = events_.take();
+    event->record(static_cast<cudaStream_t>(caller.handle));
+    return event;
+  }
+  void start_after(const std::shared_ptr<void>& mark) override {
+    const CudaDeviceGuard guard(device_);
+    if (mark != nullptr) {
+      static_cast<const CudaEvent*>(mark.get())->hold(codec_.get());
+    }
+  }
+
+  void encode(std::span<EncodeJob> jobs) override {
+    const CudaDeviceGuard guard(device_);
+    std::size_t scratch = 0;
+    for (const EncodeJob& job : jobs) {
+      require_aligned(job.src, job.params.dtype);
+      scratch = std::max(scratch, encode_scratch_bytes(job.params));
+    }
+    const auto results = results_.reserve(jobs.size() * sizeof(EncodeResult));
+    auto* result = reinterpret_cast<EncodeResult*>(results.data());
+    std::byte* shared_scratch = scratch_.reserve(scratch).data();
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      const EncodeJob& job = jobs[i];
+      launch_encode({.params = job.params,
+                     .src = job.src.data(),
+                     .old_hashes = reinterpret_cast<const BlockHash*>(job.old_hashes.data()),
+                     .new_hashes = reinterpret_cast<BlockHash*>(job.new_hashes.data()),
+                     .frame = job.frame.data(),
+                     .scratch = divide_encode_scratch(job.params, shared_scratch),
+                     .state = reinterpret_cast<EncodeState*>(state_.span().data()),
+                     .result = result + i},
+                    multiprocessors_, codec_.get());
+    }
+    CIERA_CUDA_TRY(cudaStreamSynchronize(codec_.get()));
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      jobs[i].result = result[i];
+    }
+  }
+
+  void start_decode(std::span<DecodeJob> jobs) override {
+    if (jobs.empty()) {
+      return;
+    }
+    const CudaDeviceGuard guard(device_);
+    std::vector<DecodeCall> calls = decode_calls(jobs);
+    // States and verdicts begin cleared; the flag stands behind the verdicts.
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      constexpr std::size_t kCleared = offsetof(DecodeState, slots);
+      CIERA_CUDA_TRY(cudaMemsetAsync(calls[i].state, 0, kCleared, codec_.get()));
+    }
+    CIERA_CUDA_TRY(
+        cudaMemsetAsync(verdicts_dev_.reserve(verdict_bytes(jobs.size())).data(), 0,
+                        verdict_bytes(jobs.size()), codec_.get()));
+    for (const DecodeCall& call : calls) {
+      launch_check(call, multiprocessors_, codec_.get());
+    }
+    for (const DecodeCall& call : calls) {
+      launch_decode(call, multiprocessors_, codec_.get());
+    }
+    CIERA_CUDA_TRY(cudaMemcpyAsync(verdicts_.reserve(verdict_bytes(jobs.size())).data(),
+                                   verdicts_dev_.reserve(verdict_bytes(jobs.size())).data(),
+                                   verdict_bytes(jobs.size()), cudaMemcpyDeviceToHost,
+                                   codec_.get()));
+  }
+
+  void finish_decode(std::span<DecodeJob> jobs) override {
+    wait();
+    const auto* verdicts = reinterpret_cast<const DecodeVerdict*>(
+        verdicts_.reserve(verdict_bytes(jobs.size())).data());
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      jobs[i].verdict = verdicts[i].verdict;
+      jobs[i].info = verdicts[i].info;
+    }
+  }
+
+  void copy(std::span<std::byte> to, std::span<const std::byte> from) override {
+    transfer(to.data(), from, cudaMemcpyDeviceToDevice);
+  }
+  void zero(std::span<std::byte> bytes) override {
+    const CudaDeviceGuard guard(device_);
+    if (!bytes.empty()) {
+      CIERA_CUDA_TRY(cudaMemsetAsync(bytes.data(), 0, bytes.size(), codec_.get()));
+    }
+  }
+  void upload(std::span<std::byte> to, std::span<const std::byte> from_host) override {
+    transfer(to.data(), from_host, cudaMemcpyHostToDevice);
+  }
+  void download(std::span<std::byte> to_host, std::span<const std::byte> from) override {
+    transfer(to_host.data(), from, cudaMemcpyDeviceToHost);
+  }
+
+  bool all_zero(std::span<const std::span<const std::byte>> ranges) override {
+    const CudaDeviceGuard guard(device_);
+    const std::size_t bytes = align256(ranges.size() * sizeof(DeviceRange));
+    const auto space = ranges_.reserve(bytes + sizeof(unsigned));
+    auto* list = reinterpret_cast<DeviceRange*>(space.data());
+    auto* nonzero = reinterpret_cast<unsigned*>(space.data() + bytes);
+    *nonzero = 0;
+    for (std::size_t i = 0; i < ranges.size(); ++i) {
+      list[i] = {ranges[i].data(), ranges[i].size()};
+    }
+    launch_find_nonzero(list, ranges.size(), nonzero, codec_.get());
+    wait();
+    return *nonzero == 0;
+  }
+
+  void wait() override {
+    const CudaDeviceGuard guard(device_);
+    CIERA_CUDA_TRY(cudaStreamSynchronize(codec_.get()));
+  }
+
+  DeviceStream comm_stream() const override { return {comm_.get()}; }
+  void comm_after_codec() override { order(codec_.get(), comm_.get()); }
+  void codec_after_comm() override { order(comm_.get(), codec_.get()); }
+
+  std::uint64_t scratch_bytes() const override {
+    return state_.size() + scratch_.capacity() + decode_states_.capacity() +
+           verdicts_dev_.capacity();
+  }
+  void release_scratch() override {
+    scratch_.release();
+    decode_states_.release();
+    verdicts_dev_.release();
+  }
+
+ private:
+  static std::size_t verdict_bytes(std::size_t jobs) {
+    return jobs * sizeof(DecodeVerdict) + sizeof(std::uint64_t);
+  }
+
+  static void require_aligned(std::span<const std::byte> words, DType dtype) {
+    if (reinterpret_cast<std::uintptr_t>(words.data()) % element_bytes(dtype) != 0) {
+      throw Error(ErrorCode::kArgument, "GPU memory of " + std::string(name(dtype)) +
+                                            " must be aligned to its element size");
+    }
+  }
+
+  void transfer(void* to, std::span<const std::byte> from, cudaMemcpyKind direction) {
+    const CudaDeviceGuard guard(device_);
+    if (!from.empty() && to != from.data()) {
+      CIERA_CUDA_TRY(cudaMemcpyAsync(to, from.data(), from.size(), direction, codec_.get()));
+    }
+  }
+
+  void order(cudaStream_t before, cudaStream_t after) {
+    const CudaDeviceGuard guard(device_);
+    const auto event = events_.take();
+    event->record(before);
+    event->hold(after);
+  }
+
+  // Frames are decoded one after the other on one stream, so that all share the scratch for a delta
+  // frame's exponents; what a check leaves for the merge is each frame's own.
+  std::vector<DecodeCall> decode_calls(std::span<DecodeJob> jobs) {
+    std::size_t scratch = 0;
+    std::size_t tiles = 0;
+    for (const DecodeJob& job : jobs) {
+      require_aligned(job.dst, job.expected.dtype);
+      scratch = std::max(scratch, decode_symbol_bytes(job.expected));
+      tiles += decode_tile_bytes(job.expected);
+    }
+    std::byte* symbols = scratch_.reserve(scratch + tiles).data();
+    std::byte* tile_changed = symbols + scratch;
+    const std::size_t state_bytes = align256(sizeof(DecodeState));
+    std::byte* states = decode_states_.reserve(jobs.size() * state_bytes).data();
+    std::byte* verdicts = verdicts_dev_.reserve(verdict_bytes(jobs.size())).data();
+    std::vector<DecodeCall> calls;
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      const DecodeJob& job = jobs[i];
+      calls.push_back(
+          {.expected = job.expected,
+           .frame = job.frame.data(),
+           .frame_bytes = job.frame.size(),
+           .exponents = reinterpret_cast<std::uint8_t*>(job.exponents.data()),
+           .dst = job.dst.data(),
+           .symbols = reinterpret_cast<std::uint8_t*>(symbols),
+           .tile_changed = reinterpret_cast<std::uint32_t*>(tile_changed),
+           .state = reinterpret_cast<DecodeState*>(states + i * state_bytes),
+           .verdict = reinterpret_cast<DecodeVerdict*>(verdicts) + i,
+           .refused = reinterpret_cast<unsigned*>(verdicts + jobs.size() * sizeof(DecodeVerdict))});
+      tile_changed += decode_tile_bytes(job.expected);
+    }
+    return calls;
+  }
+
+  const int device_;
+  int multiprocessors_ = 1;
+  exec::CudaMemory memory_;
+  exec::PinnedMemory pinned_;
+  exec::CudaStream codec_;
+  exec::CudaStream comm_;
+  EventPool events_;
+  Buffer state_;  // EncodeState
+  Arena scratch_;
+  Arena decode_states_;
+  Arena verdicts_dev_;
+  Arena verdicts_;
+  Arena results_;
+  Arena ranges_;
+};
+
+}  // namespace
+
+CudaSupport cuda_support() {
+  if (const std::string problem = runtime_problem(); !problem.empty()) {
+    return {false, problem};
+  }
+  int devices = 0;
+  cudaDeviceProp properties{};
+  if (cudaGetDeviceCount(&devices) != cudaSuccess ||
+      cudaGetDeviceProperties(&properties, 0) != cudaSuccess) {
+    return {false, "the GPU cannot be asked for its properties"};
+  }
+  return {true, std::to_string(devices) + " x " + properties.name + ", compute capability " +
+                    std::to_string(properties.major) + "." + std::to_string(properties.minor)};
+}
+
+std::unique_ptr<CodecBackend> make_cuda_backend(int device) {
+  if (const std::string problem = runtime_problem(); !problem.empty()) {
+    throw Error(ErrorCode::kNoDevice, problem + "; use backend host, or a machine with a GPU");
+  }
+  int devices = 0;
+  CIERA_CUDA_TRY(cudaGetDeviceCount(&devices));
+  if (device < 0 || device >= devices) {
+    throw Error(ErrorCode::kArgument, "GPU " + std::to_string(device) + " does not exist; give 0 to " +
+                                          std::to_string(devices - 1));
+  }
+  const CudaDeviceGuard guard(device);
+  return std::make_unique<CudaBackend>(device);
+}
+
+}  // namespace ciera::codec::cuda
