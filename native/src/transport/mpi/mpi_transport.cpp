@@ -37,6 +37,7 @@ class MpiTransport final : public Transport {
       : group_(group),
         timeout_(timeout),
         max_part_(std::max<std::uint64_t>(1, round_bytes / static_cast<std::uint64_t>(group.size))),
+        max_span_(round_bytes),
         any_thread_(any_thread),
         parts_(static_cast<std::size_t>(group.size)),
         places_(static_cast<std::size_t>(group.size)) {}
@@ -190,7 +191,7 @@ class MpiTransport final : public Transport {
         last = std::max(last, offsets[r] + start);
       }
     }
-    if (last - first <= static_cast<std::uint64_t>(std::numeric_limits<int>::max())) {
+    if (last - first <= max_span_) {
       for (std::size_t r = 0; r < counts.size(); ++r) {
         places_[r] = parts_[r] == 0 ? 0 : static_cast<int>(offsets[r] + start - first);
       }
@@ -300,6 +301,7 @@ class MpiTransport final : public Transport {
   Group group_;
   const std::chrono::nanoseconds timeout_;
   const std::uint64_t max_part_;  // bytes of one rank in one collective
+  const std::uint64_t max_span_;  // between slots addressed by int displacements
   const bool any_thread_;         // MPI_THREAD_MULTIPLE
   std::vector<int> parts_;
   std::vector<int> places_;
