@@ -140,7 +140,7 @@ void take_nccl_flag(PerfOptions& options, int flag, const std::string& text) {
       options.warm_up = number(name, text, "a number of iterations", 0);
       break;
     case 'g':
-      number(name, text, "1: a process drives one GPU, start more processes with mpirun", 1, 1);
+      number(name, text, "1 (a process drives one GPU; start more processes with mpirun)", 1, 1);
       break;
     case 'c':
       options.check = number(name, text, "0 or 1", 0, 1) == 1;
