@@ -33,20 +33,22 @@ lint: $(VENV)/.installed $(VENV)/.tools
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 	$(BIN)/mypy
 
-# GoogleTest comes from Debian; everything else from the virtual environment.
+# GoogleTest and zlib come from Debian; everything else from the virtual environment.
 gtest:
-	@test -e /usr/include/gtest/gtest.h || (apt-get update -qq && apt-get install -y -qq libgtest-dev)
+	@test -e /usr/include/gtest/gtest.h -a -e /usr/include/zlib.h || \
+	  (apt-get update -qq && apt-get install -y -qq libgtest-dev zlib1g-dev)
 
+# The path leads CMake to the MPI of the virtual environment.
 native-tests: gtest $(VENV)/.tools
-	$(BIN)/cmake -S . -B build/tests -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
-	  -DCIERA_TESTS=ON -DCIERA_PYTHON=OFF -DCIERA_WERROR=ON
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/cmake -S . -B build/tests -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+	  -DCIERA_TESTS=ON -DCIERA_PYTHON=OFF -DCIERA_WERROR=ON -DCIERA_MPI=ON
 	$(BIN)/cmake --build build/tests -j $(JOBS)
 	$(BIN)/ctest --test-dir build/tests --output-on-failure -j $(JOBS)
 
 # The native tests under AddressSanitizer and UndefinedBehaviorSanitizer.
 test-sanitize: gtest $(VENV)/.tools
 	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
-	  -DCIERA_TESTS=ON -DCIERA_PYTHON=OFF -DCIERA_SANITIZE=address,undefined -DCMAKE_BUILD_TYPE=RelWithDebInfo
+	  -DCIERA_TESTS=ON -DCIERA_PYTHON=OFF -DCIERA_MPI=OFF -DCIERA_SANITIZE=address,undefined -DCMAKE_BUILD_TYPE=RelWithDebInfo
 	$(BIN)/cmake --build build/sanitize -j $(JOBS)
 	$(BIN)/ctest --test-dir build/sanitize --output-on-failure -j $(JOBS)
 

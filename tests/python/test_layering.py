@@ -13,8 +13,11 @@ NATIVE = Path(__file__).parents[2] / "native"
 LAYERS = ["base", "wire", "exec", "codec", "cache", "policy", "transport", "pipeline"]
 FOREIGN = re.compile(r'#include\s*[<"](cuda|cub/|nccl\.h|mpi|Python\.h|pybind11|torch)')
 CUDA = re.compile(r'#include\s*[<"](cuda|cub/)')
-# The rooms that may see CUDA headers.
-CUDA_ROOMS = re.compile(r"exec/cuda|codec/cuda/|transport/nccl/")
+# Which rooms may see which foreign headers.
+ROOMS = {
+    re.compile(r"exec/cuda|codec/cuda/|transport/nccl/"): CUDA,
+    re.compile(r"transport/mpi/"): re.compile(r"#include\s*<mpi\.h>"),
+}
 
 
 def includes(path: Path) -> list[str]:
@@ -33,7 +36,19 @@ def violations(path: Path, layer: str, text_includes: list[str]) -> list[str]:
 def foreign(place: str, text: str) -> list[str]:
     """Includes of `text`, the file at `place` in native/src, that are not allowed there."""
     lines = [line for line in text.splitlines() if FOREIGN.match(line)]
-    return [line for line in lines if not (CUDA_ROOMS.match(place) and CUDA.match(line))]
+    return [
+        line
+        for line in lines
+        if not any(room.match(place) and seen.match(line) for room, seen in ROOMS.items())
+    ]
+
+
+def test_host_and_cuda_codecs_do_not_see_each_other() -> None:
+    for own, other in (("host", "cuda"), ("cuda", "host")):
+        files = sorted((NATIVE / "src/codec" / own).iterdir())
+        assert files
+        for path in files:
+            assert not [name for name in includes(path) if name.startswith(f"codec/{other}/")], path
 
 
 def test_a_layer_includes_only_layers_to_its_left() -> None:
@@ -55,6 +70,7 @@ def test_the_layering_check_can_fail() -> None:
     assert foreign("transport/loopback.cpp", cuda) == [cuda]
     assert foreign("exec/cuda_check.hpp", cuda) == []
     assert foreign("transport/nccl/nccl_api.hpp", f"{cuda}\n{nccl}") == [nccl]
+    assert foreign("transport/loopback.cpp", "#include <mpi.h>") == ["#include <mpi.h>"]
 
 
 @pytest.mark.parametrize("header", sorted((NATIVE / "include/ciera").glob("*.hpp")), ids=str)

@@ -58,9 +58,11 @@ constexpr bool has_exponent(DType dtype) {
 // Where shards, caches and outputs lie and the codec runs.
 enum class Backend : std::uint8_t { kHost, kCuda };
 
-// A cudaStream_t, so that no CUDA header is needed here; null is the device's default stream.
+// A cudaStream_t and the ordinal of its GPU, so that no CUDA header is needed here; a null handle
+// is the GPU's default stream.
 struct DeviceStream {
   void* handle = nullptr;
+  int device = 0;
 };
 
 // How a shard is sent. The numbers are wire numbers.

@@ -17,9 +17,9 @@ struct EncodeJob {
   FrameParams params;
   std::span<const std::byte> src{};         // numel elements
   std::span<const std::byte> old_hashes{};  // BlockHash of the reference; empty in a key frame
-  std::span<std::byte> new_hashes{};        // BlockHash of this input; may be empty in exponent-only
-  std::span<std::byte> frame{};             // at least max_frame_bytes, aligned to 16
-  EncodeResult result{};                    // written by encode
+  std::span<std::byte> new_hashes{};  // BlockHash of this input; may be empty in exponent-only
+  std::span<std::byte> frame{};       // at least max_frame_bytes, aligned to 16
+  EncodeResult result{};              // written by encode
 };
 
 struct DecodeJob {
@@ -28,7 +28,7 @@ struct DecodeJob {
   std::span<std::byte> exponents{};    // ExpCache of the peer; empty in exponent-only
   std::span<std::byte> dst{};          // numel elements
   FrameInfo info{};                    // written when the frame is valid
-  Verdict verdict = Verdict::kOk;    // written by finish_decode
+  Verdict verdict = Verdict::kOk;      // written by finish_decode
 };
 
 // Calls come from one thread at a time, except `mark`. What they start runs in the order of the

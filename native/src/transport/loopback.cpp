@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ciera/error.hpp"
+#include "exec/stream_ops.hpp"
 
 namespace ciera {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 // What a rank shows to the others between the two barriers of a call.
 struct Offer {
   std::span<const std::byte> send;
-  bool present = false;
+  std::shared_ptr<void> point;  // on a stream: where `send` is complete, then where it was read
 };
 
 // The meeting point of all ranks. A rank may only read another's `send` between `arrive` and
@@ -22,10 +23,10 @@ class Hub {
  public:
   Hub(std::uint32_t world, std::chrono::nanoseconds timeout) : timeout_(timeout), offers_(world) {}
 
-  void arrive(std::uint32_t rank, std::span<const std::byte> send) {
+  void arrive(std::uint32_t rank, Offer offer) {
     std::unique_lock lock(mutex_);
     throw_if_poisoned();
-    offers_[rank] = {send, true};
+    offers_[rank] = std::move(offer);
     barrier(lock, rank);
   }
 
@@ -35,7 +36,7 @@ class Hub {
     barrier(lock, rank);
   }
 
-  std::span<const std::byte> offer(std::uint32_t rank) const { return offers_[rank].send; }
+  const Offer& offer(std::uint32_t rank) const { return offers_[rank]; }
   std::uint32_t world() const { return static_cast<std::uint32_t>(offers_.size()); }
 
   void poison(ErrorCode code, const std::string& reason) {
@@ -123,17 +124,10 @@ class LoopbackTransport final : public Transport {
   void allgatherv(std::span<const std::byte> send, std::span<std::byte> recv,
                   std::span<const std::uint64_t> counts,
                   std::span<const std::uint64_t> offsets) override {
-    hub_->arrive(rank_, send);
-    std::string fault;
-    for (std::uint32_t r = 0; r < hub_->world(); ++r) {
-      const auto peer = hub_->offer(r);
-      const bool fits = offsets[r] <= recv.size() && counts[r] <= recv.size() - offsets[r];
-      if (peer.size() != counts[r] || !fits) {
-        fault = "rank " + std::to_string(r) + " sent " + std::to_string(peer.size()) +
-                " bytes where rank " + std::to_string(rank_) + " expected " +
-                std::to_string(counts[r]) + (fits ? "" : " beyond its buffer");
-        break;
-      }
+    hub_->arrive(rank_, {send, nullptr});
+    const std::string fault = find_fault(recv, counts, offsets);
+    for (std::uint32_t r = 0; r < hub_->world() && fault.empty(); ++r) {
+      const auto peer = hub_->offer(r).send;
       std::byte* to = recv.data() + offsets[r];
       if (!peer.empty() && to != peer.data()) {
         std::memcpy(to, peer.data(), peer.size());
@@ -145,12 +139,67 @@ class LoopbackTransport final : public Transport {
     hub_->leave(rank_);
   }
 
+  bool moves_device_memory() const override { return exec::has_streams(); }
+
+  void allgather_on(DeviceStream stream, std::span<const std::byte> send,
+                    std::span<std::byte> recv) override {
+    std::vector<std::uint64_t> offsets(hub_->world());
+    for (std::size_t r = 0; r < offsets.size(); ++r) {
+      offsets[r] = r * send.size();
+    }
+    allgatherv_on(stream, send, recv, std::vector<std::uint64_t>(hub_->world(), send.size()),
+                  offsets);
+  }
+
+  // The ranks meet to show each other their memory and points on their streams; the copies
+  // themselves run in stream order.
+  void allgatherv_on(DeviceStream stream, std::span<const std::byte> send,
+                     std::span<std::byte> recv, std::span<const std::uint64_t> counts,
+                     std::span<const std::uint64_t> offsets) override {
+    hub_->arrive(rank_, {send, exec::record_point(stream)});
+    const std::string fault = find_fault(recv, counts, offsets);
+    if (!fault.empty()) {
+      hub_->poison(ErrorCode::kTransport, fault);
+    }
+    for (std::uint32_t r = 0; r < hub_->world() && fault.empty(); ++r) {
+      const auto peer = hub_->offer(r).send;
+      const auto to = recv.subspan(offsets[r], counts[r]);
+      if (!peer.empty() && to.data() != peer.data()) {
+        exec::hold_until(stream, hub_->offer(r).point);
+        exec::copy_on(stream, to, peer);
+      }
+    }
+    hub_->leave(rank_);  // every rank has enqueued its reads
+    hub_->arrive(rank_, {{}, exec::record_point(stream)});
+    for (std::uint32_t r = 0; r < hub_->world(); ++r) {
+      exec::hold_until(stream, hub_->offer(r).point);  // `send` may be reused after them
+    }
+    hub_->leave(rank_);
+  }
+
+  void wait_stream(DeviceStream stream) override { exec::wait_for(stream); }
+
   void abort(std::string_view reason) override {
     hub_->poison(ErrorCode::kTransport,
                  "aborted by rank " + std::to_string(rank_) + ": " + std::string(reason));
   }
 
  private:
+  // Why what the ranks offer does not fit what this one expects; between arrive and leave.
+  std::string find_fault(std::span<const std::byte> recv, std::span<const std::uint64_t> counts,
+                         std::span<const std::uint64_t> offsets) const {
+    for (std::uint32_t r = 0; r < hub_->world(); ++r) {
+      const std::uint64_t sent = hub_->offer(r).send.size();
+      const bool fits = offsets[r] <= recv.size() && counts[r] <= recv.size() - offsets[r];
+      if (sent != counts[r] || !fits) {
+        return "rank " + std::to_string(r) + " sent " + std::to_string(sent) +
+               " bytes where rank " + std::to_string(rank_) + " expected " +
+               std::to_string(counts[r]) + (fits ? "" : " beyond its buffer");
+      }
+    }
+    return {};
+  }
+
   std::shared_ptr<Hub> hub_;
   std::uint32_t rank_;
 };

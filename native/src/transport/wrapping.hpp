@@ -28,6 +28,17 @@ class WrappingTransport : public Transport {
                   std::span<const std::uint64_t> offsets) override {
     inner_->allgatherv(send, recv, counts, offsets);
   }
+  bool moves_device_memory() const override { return inner_->moves_device_memory(); }
+  void allgather_on(DeviceStream stream, std::span<const std::byte> send,
+                    std::span<std::byte> recv) override {
+    inner_->allgather_on(stream, send, recv);
+  }
+  void allgatherv_on(DeviceStream stream, std::span<const std::byte> send,
+                     std::span<std::byte> recv, std::span<const std::uint64_t> counts,
+                     std::span<const std::uint64_t> offsets) override {
+    inner_->allgatherv_on(stream, send, recv, counts, offsets);
+  }
+  void wait_stream(DeviceStream stream) override { inner_->wait_stream(stream); }
   void abort(std::string_view reason) override { inner_->abort(reason); }
 
  private:
@@ -40,6 +51,9 @@ class FaultyTransport final : public WrappingTransport {
   using Fault = std::function<void(std::span<std::byte> received)>;
   FaultyTransport(std::shared_ptr<Transport> inner, Fault fault)
       : WrappingTransport(std::move(inner)), fault_(std::move(fault)) {}
+
+  // Faults are made in host memory, so that payloads of a GPU are staged there.
+  bool moves_device_memory() const override { return false; }
 
   void allgather(std::span<const std::byte> send, std::span<std::byte> recv) override {
     WrappingTransport::allgather(send, recv);
@@ -75,6 +89,20 @@ class RecordingTransport final : public WrappingTransport {
     ++exchanges_;
     sent_bytes_ += send.size();
     WrappingTransport::allgatherv(send, recv, counts, offsets);
+  }
+
+  void allgather_on(DeviceStream stream, std::span<const std::byte> send,
+                    std::span<std::byte> recv) override {
+    ++exchanges_;
+    sent_bytes_ += send.size();
+    WrappingTransport::allgather_on(stream, send, recv);
+  }
+  void allgatherv_on(DeviceStream stream, std::span<const std::byte> send,
+                     std::span<std::byte> recv, std::span<const std::uint64_t> counts,
+                     std::span<const std::uint64_t> offsets) override {
+    ++exchanges_;
+    sent_bytes_ += send.size();
+    WrappingTransport::allgatherv_on(stream, send, recv, counts, offsets);
   }
 
   std::uint64_t exchanges() const { return exchanges_; }

@@ -68,8 +68,7 @@ struct CheckBlock {
     if (threadIdx.x == 0) {
       shared.verdict = read_rans_table(shared.section, head, &shared.table);
       if (shared.verdict == Verdict::kOk) {
-        shared.verdict =
-            lay_out_rans(shared.table, section.bytes, state.symbols, &state.layout);
+        shared.verdict = lay_out_rans(shared.table, section.bytes, state.symbols, &state.layout);
       }
     }
     __syncthreads();
@@ -133,8 +132,7 @@ struct CheckBlock {
   __device__ static void finish(const DecodeCall& call, Shared& shared) {
     DecodeState& state = *call.state;
     if (threadIdx.x == 0) {
-      shared.verdict =
-          check_header(call.expected, call.frame, call.frame_bytes, &state.header);
+      shared.verdict = check_header(call.expected, call.frame, call.frame_bytes, &state.header);
       if (shared.verdict == Verdict::kOk) {
         const std::uint64_t kField = wire::kChecksumOffset / 8;
         // The field counts as zero.

@@ -20,7 +20,8 @@ __device__ inline std::uint64_t checksum_share(const std::byte* frame, std::uint
 #pragma unroll 4
   for (std::uint64_t i = start; i < pairs; i += stride) {
     const ulonglong2 pair = words[i];
-    sum += base::keyed(pair.x, 2 * i, base::kGamma0) + base::keyed(pair.y, 2 * i + 1, base::kGamma0);
+    sum +=
+        base::keyed(pair.x, 2 * i, base::kGamma0) + base::keyed(pair.y, 2 * i + 1, base::kGamma0);
   }
   if (start == 0) {  // the last words, zero-filled
     for (std::uint64_t at = 16 * pairs; at < bytes; at += 8) {

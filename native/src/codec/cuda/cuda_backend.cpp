@@ -70,8 +70,8 @@ class CudaBackend final : public CodecBackend {
         verdicts_(pinned_),
         results_(pinned_),
         ranges_(pinned_) {
-    CIERA_CUDA_TRY(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount,
-                                          device));
+    CIERA_CUDA_TRY(
+        cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device));
     CIERA_CUDA_TRY(cudaMemsetAsync(state_.span().data(), 0, state_.size(), codec_.get()));
   }
   ~CudaBackend() override {
@@ -141,9 +141,8 @@ class CudaBackend final : public CodecBackend {
       constexpr std::size_t kCleared = offsetof(DecodeState, slots);
       CIERA_CUDA_TRY(cudaMemsetAsync(calls[i].state, 0, kCleared, codec_.get()));
     }
-    CIERA_CUDA_TRY(
-        cudaMemsetAsync(verdicts_dev_.reserve(verdict_bytes(jobs.size())).data(), 0,
-                        verdict_bytes(jobs.size()), codec_.get()));
+    CIERA_CUDA_TRY(cudaMemsetAsync(verdicts_dev_.reserve(verdict_bytes(jobs.size())).data(), 0,
+                                   verdict_bytes(jobs.size()), codec_.get()));
     for (const DecodeCall& call : calls) {
       launch_check(call, multiprocessors_, codec_.get());
     }
@@ -202,7 +201,7 @@ class CudaBackend final : public CodecBackend {
     CIERA_CUDA_TRY(cudaStreamSynchronize(codec_.get()));
   }
 
-  DeviceStream comm_stream() const override { return {comm_.get()}; }
+  DeviceStream comm_stream() const override { return {comm_.get(), device_}; }
   void comm_after_codec() override { order(codec_.get(), comm_.get()); }
   void codec_after_comm() override { order(comm_.get(), codec_.get()); }
 
@@ -315,7 +314,8 @@ std::unique_ptr<CodecBackend> make_cuda_backend(int device) {
   int devices = 0;
   CIERA_CUDA_TRY(cudaGetDeviceCount(&devices));
   if (device < 0 || device >= devices) {
-    throw Error(ErrorCode::kArgument, "GPU " + std::to_string(device) + " does not exist; give 0 to " +
+    throw Error(ErrorCode::kArgument, "GPU " + std::to_string(device) +
+                                          " does not exist; give 0 to " +
                                           std::to_string(devices - 1));
   }
   const CudaDeviceGuard guard(device);

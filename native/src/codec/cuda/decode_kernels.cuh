@@ -57,8 +57,8 @@ struct WordWindow {
 };
 
 // Decodes `count` symbols; sink(i, symbol, extra) takes lane's symbol i of the segment, where
-// `extra` is what sink.prefetch(i) returned some steps earlier. False when words are missing or left
-// over or a state is wrong.
+// `extra` is what sink.prefetch(i) returned some steps earlier. False when words are missing or
+// left over or a state is wrong.
 template <class Sink>
 __device__ bool decode_segment(const std::uint32_t* slots, std::uint32_t prob_bits, std::uint32_t x,
                                WordWindow words, std::uint32_t first_word, std::uint32_t word_count,
@@ -103,8 +103,7 @@ __device__ bool decode_segment(const std::uint32_t* slots, std::uint32_t prob_bi
     }
     step(i, i < count, extra);
   }
-  return __all_sync(kFullWarp,
-                    started && next == first_word + word_count && x == kRansLow) != 0;
+  return __all_sync(kFullWarp, started && next == first_word + word_count && x == kRansLow) != 0;
 }
 
 // Exponents as bytes.
@@ -134,8 +133,8 @@ struct WordSink {
     } else if constexpr (sizeof(Word) == 2) {
       const std::uint8_t* planes = sign_mantissa + numel + 3 * (at / 8);
       const auto bit = static_cast<std::uint32_t>(at % 8);
-      const std::uint32_t high = (planes[0] >> bit & 1) | (planes[1] >> bit & 1) << 1 |
-                                 (planes[2] >> bit & 1) << 2;
+      const std::uint32_t high =
+          (planes[0] >> bit & 1) | (planes[1] >> bit & 1) << 1 | (planes[2] >> bit & 1) << 2;
       return static_cast<Word>(sign_mantissa[at] | high << 8);
     } else {
       const std::uint8_t* bytes = sign_mantissa + 3 * at;
@@ -182,8 +181,7 @@ __global__ void __launch_bounds__(32 * kDecodeWarps) rans_decode_kernel(DecodeCa
     const auto count = static_cast<std::uint32_t>(rest < length ? rest : length);
     // The section is aligned to 4, so `words` is: pairs start at even words.
     const std::uint32_t odd = begin % 2;
-    WordWindow window(rings[warp_id()],
-                      reinterpret_cast<const std::uint32_t*>(words + begin - odd),
+    WordWindow window(rings[warp_id()], reinterpret_cast<const std::uint32_t*>(words + begin - odd),
                       2 * (layout.word_count - begin + odd));
     const std::uint32_t x = states[kRansLanes * segment + lane_id()];
     if (header.kind == wire::Kind::kKey) {
@@ -207,7 +205,7 @@ struct MergeArgs {
   DecodeCall call;
   std::uint32_t tile_blocks;
   std::uint64_t tiles;
-  bool wide;      // dst is aligned to 16 bytes
+  bool wide;  // dst is aligned to 16 bytes
 };
 
 // One group of eight values: exponents from the frame or from the cache, merged with sign and
@@ -248,9 +246,9 @@ struct MergeBlock {
             b < blocks && (bitmap[block / 8] >> (block % 8) & std::byte{1}) != std::byte{0};
         const unsigned mask = __ballot_sync(kFullWarp, set);
         if (b < blocks) {
-          shared.rank[b] = set ? static_cast<std::uint16_t>(
-                                     count + __popc(mask & ((1U << lane_id()) - 1)))
-                               : kUnchanged;
+          shared.rank[b] =
+              set ? static_cast<std::uint16_t>(count + __popc(mask & ((1U << lane_id()) - 1)))
+                  : kUnchanged;
         }
         count += __popc(mask);
       }
@@ -323,8 +321,7 @@ __global__ void __launch_bounds__(kThreads) merge_kernel(MergeArgs args) {
                           call.exponents != nullptr);
       continue;
     }
-    const auto words =
-        load_words<Format>(reinterpret_cast<const Word*>(stored), at, count, true);
+    const auto words = load_words<Format>(reinterpret_cast<const Word*>(stored), at, count, true);
     store_words<Format>(words, reinterpret_cast<Word*>(call.dst), at, count, args.wide);
     if (call.exponents != nullptr) {
       store_bytes(exponents_of<Format>(words), call.exponents + at, count);

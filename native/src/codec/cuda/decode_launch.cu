@@ -21,8 +21,9 @@ void launch_merge_as(const DecodeCall& call, int multiprocessors, cudaStream_t s
                        tile_count(expected.numel, expected.block_size),
                        reinterpret_cast<std::uintptr_t>(call.dst) % 16 == 0};
   const std::uint64_t groups = ceil_div(expected.numel, 8ULL * kThreads);
-  merge_kernel<Format><<<grid_for(std::max(args.tiles, groups / 4), 8ULL * multiprocessors),
-                         kThreads, 0, stream>>>(args);
+  merge_kernel<Format>
+      <<<grid_for(std::max(args.tiles, groups / 4), 8ULL * multiprocessors), kThreads, 0, stream>>>(
+          args);
   CIERA_CUDA_TRY(cudaGetLastError());
 }
 
@@ -30,11 +31,11 @@ template <class Format>
 void launch_decode_as(const DecodeCall& call, int multiprocessors, cudaStream_t stream) {
   // The frame says how long its segments are; the host guesses the sender's choice, and the grid
   // strides over the rest.
-  const std::uint64_t segments =
-      rans_segments(call.expected.numel, call.expected.segment_log2);
+  const std::uint64_t segments = rans_segments(call.expected.numel, call.expected.segment_log2);
   if (segments > 0) {
-    rans_decode_kernel<Format><<<grid_for(ceil_div(segments, kDecodeWarps), 1U << 30),
-                                 32 * kDecodeWarps, 0, stream>>>(call);
+    rans_decode_kernel<Format>
+        <<<grid_for(ceil_div(segments, kDecodeWarps), 1U << 30), 32 * kDecodeWarps, 0, stream>>>(
+            call);
     CIERA_CUDA_TRY(cudaGetLastError());
   }
   launch_merge_as<Format>(call, multiprocessors, stream);

@@ -34,17 +34,17 @@ struct DecodeCall {
   FrameParams expected;
   const std::byte* frame;
   std::uint64_t frame_bytes;
-  std::uint8_t* exponents;        // ExpCache; null without state
+  std::uint8_t* exponents;  // ExpCache; null without state
   std::byte* dst;
-  std::uint8_t* symbols;          // scratch for the exponents of a delta frame
-  std::uint32_t* tile_changed;    // scratch: changed blocks before each tile
+  std::uint8_t* symbols;        // scratch for the exponents of a delta frame
+  std::uint32_t* tile_changed;  // scratch: changed blocks before each tile
   DecodeState* state;
-  DecodeVerdict* verdict;         // GPU memory, cleared before the check
-  unsigned* refused;              // GPU memory, one for all frames of a call, cleared before
+  DecodeVerdict* verdict;  // GPU memory, cleared before the check
+  unsigned* refused;       // GPU memory, one for all frames of a call, cleared before
 };
 
-// Sizes of `symbols`, which calls on one stream may share, and of `tile_changed`, which each has for
-// itself; multiples of 256.
+// Sizes of `symbols`, which calls on one stream may share, and of `tile_changed`, which each has
+// for itself; multiples of 256.
 std::size_t decode_symbol_bytes(const FrameParams& params);
 std::size_t decode_tile_bytes(const FrameParams& params);
 

@@ -79,9 +79,8 @@ __device__ inline std::uint8_t byte_of(std::uint64_t packed, std::uint32_t i) {
 // Bit `plane` of each of the 8 bytes of `values`, as one byte.
 __device__ inline std::uint8_t plane_of(std::uint64_t values, int plane) {
   // The multiplication gathers bit 0 of every byte in the highest byte.
-  return static_cast<std::uint8_t>(((values >> plane & 0x0101010101010101ULL) *
-                                    0x0102040810204080ULL) >>
-                                   56);
+  return static_cast<std::uint8_t>(
+      ((values >> plane & 0x0101010101010101ULL) * 0x0102040810204080ULL) >> 56);
 }
 
 // The reverse: bit i of `bits` becomes bit `plane` of byte i.

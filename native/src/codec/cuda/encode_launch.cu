@@ -38,8 +38,8 @@ SplitArgs split_args(const EncodeCall& call) {
           .tile_blocks = tile_blocks(params.block_size),
           .tiles = tile_count(params.numel, params.block_size),
           .wide = is_wide(call.src),
-          .sign_mantissa = reinterpret_cast<std::uint8_t*>(
-              call.frame + header.sections[delta ? 1 : 0].offset),
+          .sign_mantissa =
+              reinterpret_cast<std::uint8_t*>(call.frame + header.sections[delta ? 1 : 0].offset),
           .exponents = call.scratch.exponents,
           .old_hashes = call.old_hashes,
           .new_hashes = params.mode == ReuseMode::kExponentBlock ? call.new_hashes : nullptr,
@@ -74,8 +74,7 @@ void launch_encode_as(const EncodeCall& call, int multiprocessors, cudaStream_t 
   rans_encode_kernel<<<grid_for(ceil_div(segments, kEncodeWarps), 1U << 30), 32 * kEncodeWarps, 0,
                        stream>>>({params, call.scratch, call.state});
   CIERA_CUDA_TRY(cudaGetLastError());
-  const unsigned grid =
-      grid_for(ceil_div(params.numel, 8ULL * kThreads), 8ULL * multiprocessors);
+  const unsigned grid = grid_for(ceil_div(params.numel, 8ULL * kThreads), 8ULL * multiprocessors);
   assemble_kernel<Format><<<grid, kThreads, 0, stream>>>(
       {params, call.scratch, call.state, call.src, is_wide(call.src), call.frame});
   CIERA_CUDA_TRY(cudaGetLastError());

@@ -14,14 +14,14 @@ namespace ciera::codec::cuda {
 // Zero before the first encode; every encode leaves counts, sums and tickets at zero.
 struct EncodeState {
   unsigned ticket;
-  unsigned long long counts[256];    // of each exponent sent
+  unsigned long long counts[256];  // of each exponent sent
   unsigned long long checksum_sum;
-  std::uint64_t symbols;             // exponents sent
+  std::uint64_t symbols;  // exponents sent
   std::uint64_t changed_blocks;
-  std::uint32_t table_bytes;         // of the rans section; 0 when there are no symbols
+  std::uint32_t table_bytes;  // of the rans section; 0 when there are no symbols
   std::uint32_t frequencies[256];
   RansEncodeSymbol table[256];
-  wire::FrameHeader header;          // once the sizes are known
+  wire::FrameHeader header;  // once the sizes are known
 };
 
 // Tiles are whole blocks, a multiple of 8 of them, so that bytes of the bitmap have one owner.
@@ -37,11 +37,11 @@ CIERA_HD constexpr std::uint64_t tile_count(std::uint64_t numel, std::uint32_t b
 
 // Places in the backend's scratch memory.
 struct EncodeScratch {
-  std::uint8_t* exponents;         // sent ones, padded to a multiple of 16
-  std::uint16_t* words;            // 2^segment_log2 a segment, filled from the end
-  std::uint32_t* segment_words;    // how many, then where they end in the section
-  std::uint32_t* segment_states;   // 32 a segment
-  std::uint32_t* tile_changed;     // changed blocks of a tile, then those before it
+  std::uint8_t* exponents;        // sent ones, padded to a multiple of 16
+  std::uint16_t* words;           // 2^segment_log2 a segment, filled from the end
+  std::uint32_t* segment_words;   // how many, then where they end in the section
+  std::uint32_t* segment_states;  // 32 a segment
+  std::uint32_t* tile_changed;    // changed blocks of a tile, then those before it
 };
 
 struct EncodeCall {

@@ -1,5 +1,4 @@
 #include "codec/cuda/range_kernels.hpp"
-
 #include "exec/cuda_check.hpp"
 
 namespace ciera::codec::cuda {

@@ -81,8 +81,8 @@ __device__ inline void decide_frame(const RansEncodeArgs& args, std::uint64_t wo
   const std::uint64_t stored = stored_exponent_bytes(params.dtype, state.symbols);
   const std::uint64_t segments = rans_segments(state.symbols, params.segment_log2);
   const std::uint64_t coded = state.table_bytes + (4 + kRansStateBytes) * segments + 2 * words;
-  const bool shrinks = params.coder == Coder::kRans && state.symbols != 0 && coded < stored &&
-                       words <= 0xFFFFFFFF;
+  const bool shrinks =
+      params.coder == Coder::kRans && state.symbols != 0 && coded < stored && words <= 0xFFFFFFFF;
   wire::FrameHeader header =
       make_header(params, is_delta(params) ? wire::Kind::kDelta : wire::Kind::kKey);
   header.last().bytes = shrinks ? coded : stored;
@@ -113,9 +113,10 @@ __global__ void __launch_bounds__(32 * kEncodeWarps) rans_encode_kernel(RansEnco
     const std::uint64_t rest = state.symbols - from;
     const std::uint64_t length = std::uint64_t{1} << log2;
     std::uint32_t x = 0;
-    const std::uint32_t words = encode_segment(
-        table, args.scratch.exponents + from, static_cast<std::uint32_t>(rest < length ? rest : length),
-        args.scratch.words + (segment + 1) * length, x);
+    const std::uint32_t words =
+        encode_segment(table, args.scratch.exponents + from,
+                       static_cast<std::uint32_t>(rest < length ? rest : length),
+                       args.scratch.words + (segment + 1) * length, x);
     args.scratch.segment_states[kRansLanes * segment + lane_id()] = x;
     if (lane_id() == 0) {
       args.scratch.segment_words[segment] = words;

@@ -165,8 +165,7 @@ struct SplitBlock {
     }
     if (hashing) {
       __syncthreads();  // all sums are in
-      const std::uint32_t changed =
-          finish_blocks<kDelta>(args, first_block, blocks, shared.hashes);
+      const std::uint32_t changed = finish_blocks<kDelta>(args, first_block, blocks, shared.hashes);
       if constexpr (kDelta) {
         const std::uint32_t sum = block_sum(changed, shared.sums);
         if (threadIdx.x == 0) {
@@ -243,15 +242,15 @@ __global__ void __launch_bounds__(kThreads) compact_kernel(SplitArgs args) {
   for (std::uint64_t tile = blockIdx.x; tile < args.tiles; tile += gridDim.x) {
     const std::uint64_t first_block = tile * args.tile_blocks;
     const std::uint64_t rest = all_blocks - first_block;
-    const auto blocks = static_cast<std::uint32_t>(rest < args.tile_blocks ? rest
-                                                                           : args.tile_blocks);
+    const auto blocks =
+        static_cast<std::uint32_t>(rest < args.tile_blocks ? rest : args.tile_blocks);
     __syncthreads();  // the list of the tile before has been read; the histogram is clear
     if (warp_id() == 0) {
       std::uint32_t count = 0;
       for (std::uint32_t b = lane_id(); b < (blocks + 31) / 32 * 32; b += 32) {
         const std::uint64_t block = first_block + b;
-        const bool set = b < blocks && (args.bitmap[block / 8] >> (block % 8) & std::byte{1}) !=
-                                           std::byte{0};
+        const bool set =
+            b < blocks && (args.bitmap[block / 8] >> (block % 8) & std::byte{1}) != std::byte{0};
         const unsigned mask = __ballot_sync(kFullWarp, set);
         if (set) {
           shared.changed[count + __popc(mask & ((1U << lane_id()) - 1))] =
@@ -269,8 +268,7 @@ __global__ void __launch_bounds__(kThreads) compact_kernel(SplitArgs args) {
     for (std::uint32_t g = threadIdx.x; g < shared.count * groups_a_block; g += kThreads) {
       const std::uint32_t k = g / groups_a_block;
       const std::uint32_t offset = 8 * (g - k * groups_a_block);
-      const std::uint64_t at =
-          (first_block + shared.changed[k]) * args.block_size + offset;
+      const std::uint64_t at = (first_block + shared.changed[k]) * args.block_size + offset;
       if (at >= args.numel) {
         continue;  // the last block is short
       }

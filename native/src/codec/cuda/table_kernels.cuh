@@ -85,8 +85,7 @@ __device__ inline void build_encode_table(EncodeState& state, std::uint64_t symb
     first = __reduce_min_sync(kFullWarp, first);
     last = __reduce_max_sync(kFullWarp, last);
     if (lane_id() == 0) {
-      state.table_bytes =
-          symbols == 0 ? 0 : rans_table_bytes(first, last, present);
+      state.table_bytes = symbols == 0 ? 0 : rans_table_bytes(first, last, present);
     }
   }
   __syncthreads();
