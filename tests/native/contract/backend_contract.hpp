@@ -1,0 +1,363 @@
+// The contract of a codec backend, written once and instantiated for the host and for a GPU: frames
+// are byte for byte the host codec's, its frames decode, damaged ones get its verdicts.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "codec/backend.hpp"
+#include "codec/host/digest_host.hpp"
+#include "codec/host/frame_codec.hpp"
+
+namespace ciera::testing {
+
+using codec::BlockHash;
+using codec::CodecBackend;
+using codec::FrameParams;
+using Bytes = std::vector<std::byte>;
+using BackendFactory = std::unique_ptr<CodecBackend> (*)();  // null: none here
+
+// Bytes in the backend's memory.
+class Placed {
+ public:
+  Placed(CodecBackend& backend, std::span<const std::byte> content, std::size_t offset = 0)
+      : backend_(backend),
+        buffer_(backend.memory(), content.size() + offset + 1),
+        offset_(offset),
+        size_(content.size()) {
+    backend.upload(span(), content);
+    backend.wait();
+  }
+  std::span<std::byte> span() const { return buffer_.span().subspan(offset_, size_); }
+  Bytes read() const {
+    Bytes bytes(size_);
+    backend_.download(bytes, span());
+    backend_.wait();
+    return bytes;
+  }
+
+ private:
+  CodecBackend& backend_;
+  Buffer buffer_;
+  std::size_t offset_;
+  std::size_t size_;
+};
+
+// Few exponents, all alike, special values, random bits.
+enum class Shape { kWeights, kConstant, kSpecials, kRandom };
+
+inline Bytes make_words(DType dtype, std::uint64_t numel, Shape shape, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0.0F, 0.02F);
+  const std::size_t width = element_bytes(dtype);
+  Bytes bytes(numel * width);
+  for (std::uint64_t i = 0; i < numel; ++i) {
+    const float drawn = normal(random);
+    std::uint32_t word = 0;
+    std::memcpy(&word, &drawn, 4);
+    if (dtype == DType::kFp16) {  // the exponent in FP16's range
+      word = (word >> 31) << 15 | (((word >> 23) - 112) & 31) << 10 | (word >> 13 & 1023);
+    } else if (dtype == DType::kBf16) {
+      word >>= 16;
+    }
+    if (shape == Shape::kConstant) {
+      word = 0x3F803C00;
+    } else if (shape == Shape::kSpecials) {
+      const std::uint32_t top = dtype == DType::kFp16 ? 0x7C00 : width == 2 ? 0x7F80 : 0x7F800000;
+      const std::uint32_t choices[] = {0, 1, top, top + 1, 1U << (8 * width - 1)};
+      word = choices[random() % 5];
+    } else if (shape == Shape::kRandom) {
+      word = static_cast<std::uint32_t>(random());
+    }
+    std::memcpy(bytes.data() + i * width, &word, width);
+  }
+  return bytes;
+}
+
+// A training step: now and then a value moves by a unit, rarely across an exponent.
+inline Bytes next_step(const Bytes& words, DType dtype, unsigned seed) {
+  std::mt19937 random(seed);
+  Bytes moved = words;
+  const std::size_t width = element_bytes(dtype);
+  for (std::size_t i = random() % 97; i * width < moved.size(); i += 1 + random() % 997) {
+    moved[i * width + random() % width] ^= std::byte{1};
+  }
+  return moved;
+}
+
+struct HostFrame {
+  Bytes frame;
+  std::vector<BlockHash> hashes;
+  codec::EncodeResult result;
+};
+
+inline HostFrame host_encode(const FrameParams& params, const Bytes& src,
+                             const std::vector<BlockHash>& old_hashes) {
+  HostFrame made;
+  const bool stateful = params.mode == ReuseMode::kExponentBlock;
+  made.hashes.resize(stateful ? codec::block_count(params.numel, params.block_size) : 0);
+  made.frame.resize(codec::max_frame_bytes(params));
+  Bytes scratch(codec::host::encode_scratch_bytes(params));
+  const std::span<const BlockHash> base =
+      params.base_epoch == 0 ? std::span<const BlockHash>() : std::span(old_hashes);
+  made.result = codec::host::encode(params, src, base, made.hashes, made.frame, scratch, nullptr);
+  made.frame.resize(made.result.frame_bytes);
+  return made;
+}
+
+struct HostDecoded {
+  Verdict verdict;
+  Bytes words;
+  Bytes exponents;
+};
+
+inline HostDecoded host_decode(const FrameParams& params, const Bytes& frame,
+                               const Bytes& exponents) {
+  HostDecoded decoded{Verdict::kOk, Bytes(params.numel * element_bytes(params.dtype)), exponents};
+  codec::FrameInfo info;
+  decoded.verdict = codec::host::check(params, frame, &info, nullptr);
+  if (decoded.verdict == Verdict::kOk) {
+    Bytes scratch(codec::host::decode_scratch_bytes(params));
+    decoded.verdict =
+        codec::host::decode(params, frame, decoded.exponents, decoded.words, scratch, nullptr);
+  }
+  return decoded;
+}
+
+inline std::span<const std::byte> as_bytes(const std::vector<BlockHash>& hashes) {
+  return std::as_bytes(std::span(hashes));
+}
+
+class BackendContract : public ::testing::TestWithParam<BackendFactory> {
+ protected:
+  void SetUp() override {
+    backend_ = GetParam()();
+    if (backend_ == nullptr) {
+      GTEST_SKIP() << "no usable GPU here";
+    }
+  }
+
+  // Encodes with the backend and compares with the host codec; returns the host's frame.
+  HostFrame expect_same_frame(const FrameParams& params, const Bytes& src,
+                              const std::vector<BlockHash>& old_hashes, std::size_t offset) {
+    const HostFrame host = host_encode(params, src, old_hashes);
+    const Placed input(*backend_, src, offset);
+    const Placed old(*backend_, as_bytes(old_hashes));
+    const Placed hashes(*backend_, Bytes(as_bytes(host.hashes).size()));
+    const Placed frame(*backend_, Bytes(codec::max_frame_bytes(params), std::byte{0xEE}));
+    codec::EncodeJob job{.params = params, .src = input.span()};
+    job.old_hashes = params.base_epoch == 0 ? std::span<std::byte>() : old.span();
+    job.new_hashes = hashes.span();
+    job.frame = frame.span();
+    backend_->encode({&job, 1});
+    Bytes made = frame.read();
+    EXPECT_EQ(job.result.frame_bytes, host.result.frame_bytes);
+    EXPECT_EQ(job.result.checksum, host.result.checksum);
+    EXPECT_EQ(job.result.kind, host.result.kind);
+    EXPECT_EQ(job.result.changed_blocks, host.result.changed_blocks);
+    made.resize(host.frame.size());
+    EXPECT_EQ(made, host.frame);
+    const Bytes made_hashes = hashes.read();
+    EXPECT_EQ(std::memcmp(made_hashes.data(), host.hashes.data(), made_hashes.size()), 0);
+    return host;
+  }
+
+  // Decodes with the backend and compares verdict, words and exponents with the host codec.
+  void expect_same_decode(const FrameParams& params, const Bytes& frame, const Bytes& exponents,
+                          std::size_t offset) {
+    const HostDecoded host = host_decode(params, frame, exponents);
+    const Placed input(*backend_, frame);
+    const Placed cache(*backend_, exponents);
+    const Bytes before(params.numel * element_bytes(params.dtype), std::byte{0xDD});
+    const Placed dst(*backend_, before, offset);
+    codec::DecodeJob job{.expected = params, .frame = input.span()};
+    job.exponents = cache.span();
+    job.dst = dst.span();
+    backend_->start_decode({&job, 1});
+    backend_->finish_decode({&job, 1});
+    ASSERT_EQ(name(job.verdict), name(host.verdict));
+    if (host.verdict == Verdict::kOk) {
+      EXPECT_EQ(dst.read(), host.words);
+      EXPECT_EQ(cache.read(), host.exponents);
+    } else if (host.verdict != Verdict::kBadStream) {  // that one may come out while decoding
+      EXPECT_EQ(dst.read(), before);
+      EXPECT_EQ(cache.read(), exponents);
+    }
+  }
+
+  // Three steps of one shard through both codecs.
+  void run_steps(FrameParams params, Shape shape, std::size_t offset) {
+    SCOPED_TRACE(std::string(name(params.mode)) + " " + std::string(name(params.dtype)) + " " +
+                 std::string(name(params.coder)) + " numel " + std::to_string(params.numel) +
+                 " block " + std::to_string(params.block_size) + " shape " +
+                 std::to_string(static_cast<int>(shape)));
+    Bytes words = make_words(params.dtype, params.numel, shape, 11);
+    const bool stateful = params.mode == ReuseMode::kExponentBlock;
+    Bytes exponents(stateful ? params.numel : 0);
+    std::vector<BlockHash> hashes(stateful ? codec::block_count(params.numel, params.block_size)
+                                           : 0);
+    for (unsigned step = 0; step < 3 && !HasFailure(); ++step) {
+      const HostFrame host = expect_same_frame(params, words, hashes, offset);
+      expect_same_decode(params, host.frame, exponents, offset);
+      exponents = host_decode(params, host.frame, exponents).exponents;
+      hashes = host.hashes;
+      params.base_epoch = stateful ? step + 1 : 0;
+      params.base_digest = stateful ? host.result.checksum : 0;
+      words = next_step(words, params.dtype, step);
+    }
+  }
+
+  std::unique_ptr<CodecBackend> backend_;
+};
+
+TEST_P(BackendContract, FramesOfEveryModeDtypeAndLengthAreTheHosts) {
+  // 0 and 1; around a group of 8 and a block; around a tile of 8192 values; several segments.
+  for (const std::uint64_t numel : {0U, 1U, 7U, 8U, 63U, 64U, 65U, 1003U, 8191U, 8193U, 140001U}) {
+    for (const DType dtype : {DType::kBf16, DType::kFp16, DType::kFp32}) {
+      for (const ReuseMode mode : {ReuseMode::kExponentOnly, ReuseMode::kExponentBlock}) {
+        for (const Coder coder : {Coder::kRans, Coder::kRaw}) {
+          run_steps({.mode = mode,
+                     .coder = coder,
+                     .dtype = dtype,
+                     .block_size = 64,
+                     .numel = numel,
+                     .shard_key = 9,
+                     .segment_log2 = backend_->segment_log2(numel)},
+                    Shape::kWeights, 0);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(BackendContract, FramesOfEveryBlockAndSegmentSizeAreTheHosts) {
+  // A block of 8; not a power of two; longer than a tile; longer than the shard.
+  for (const std::uint32_t block_size : {8U, 24U, 512U, 1000U, 4096U, 65536U}) {
+    for (const std::uint32_t segment_log2 : {10U, 13U, 16U}) {
+      run_steps({.dtype = DType::kBf16,
+                 .block_size = block_size,
+                 .numel = 70003,
+                 .shard_key = 9,
+                 .segment_log2 = segment_log2},
+                Shape::kWeights, 0);
+    }
+  }
+}
+
+TEST_P(BackendContract, FramesOfEveryDistributionAndAlignmentAreTheHosts) {
+  for (const Shape shape : {Shape::kWeights, Shape::kConstant, Shape::kSpecials, Shape::kRandom}) {
+    for (const DType dtype : {DType::kBf16, DType::kFp16, DType::kFp32}) {
+      for (const std::size_t elements : {0U, 1U, 3U}) {
+        run_steps({.dtype = dtype, .block_size = 128, .numel = 20011, .shard_key = 9}, shape,
+                  elements * element_bytes(dtype));
+      }
+    }
+  }
+}
+
+TEST_P(BackendContract, DamagedFramesGetTheHostsVerdicts) {
+  const std::uint64_t numel = 5003;
+  FrameParams params{.block_size = 64, .numel = numel, .shard_key = 9, .segment_log2 = 10};
+  const Bytes first = make_words(params.dtype, numel, Shape::kWeights, 5);
+  const HostFrame key = host_encode(params, first, {});
+  const Bytes exponents = host_decode(params, key.frame, Bytes(numel)).exponents;
+  params.base_epoch = 1;
+  params.base_digest = key.result.checksum;
+  const HostFrame delta = host_encode(params, next_step(first, params.dtype, 3), key.hashes);
+  std::mt19937 random(77);
+  for (const Bytes& good : {key.frame, delta.frame}) {
+    for (int i = 0; i < 400 && !HasFailure(); ++i) {
+      SCOPED_TRACE("damage " + std::to_string(i));
+      Bytes frame = good;
+      // Mostly in the header, the bitmap and the table; with the checksum made right again, so that
+      // what lies behind it is reached.
+      const std::size_t near = i % 2 == 0 ? 128 : frame.size();
+      frame[random() % near] ^= std::byte{1} << (random() % 8);
+      if (i % 4 < 3) {
+        const std::uint64_t checksum = codec::host::frame_checksum(frame, nullptr);
+        std::memcpy(frame.data() + wire::kChecksumOffset, &checksum, sizeof checksum);
+      }
+      if (i % 50 == 0) {
+        frame.resize(random() % frame.size());
+      }
+      expect_same_decode(params, frame, exponents, 0);
+    }
+  }
+}
+
+TEST_P(BackendContract, GoldenFramesGetTheHostsVerdicts) {
+  int frames = 0;
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(CIERA_TEST_DATA "/golden")) {
+    if (entry.path().extension() != ".frame") {
+      continue;
+    }
+    SCOPED_TRACE(entry.path().filename().string());
+    std::ifstream file(entry.path(), std::ios::binary);
+    const std::vector<char> chars((std::istreambuf_iterator<char>(file)), {});
+    Bytes frame(chars.size());
+    std::memcpy(frame.data(), chars.data(), chars.size());
+    wire::FrameHeader header;
+    FrameParams params{.numel = 1000};
+    if (wire::read_header(frame.data(), frame.size(), &header) == Verdict::kOk &&
+        header.numel < 1 << 20) {
+      params = {.mode = header.mode,
+                .dtype = header.dtype,
+                .block_size = header.block_size,
+                .numel = header.numel,
+                .shard_key = header.shard_key,
+                .base_epoch = header.base_epoch,
+                .base_digest = header.base_digest};
+    }
+    const bool stateful = params.mode == ReuseMode::kExponentBlock;
+    expect_same_decode(params, frame, Bytes(stateful ? params.numel : 0, std::byte{3}), 0);
+    ++frames;
+  }
+  EXPECT_GT(frames, 50);
+}
+
+TEST_P(BackendContract, OneRefusedFrameLeavesAllOthersUndecoded) {
+  const FrameParams params{.mode = ReuseMode::kExponentOnly, .numel = 3000, .shard_key = 9};
+  const HostFrame good =
+      host_encode(params, make_words(params.dtype, 3000, Shape::kWeights, 1), {});
+  Bytes bad = good.frame;
+  bad[200] ^= std::byte{4};
+  const Placed frames[] = {{*backend_, good.frame}, {*backend_, bad}};
+  const Bytes before(6000, std::byte{7});
+  const Placed dst[] = {{*backend_, before}, {*backend_, before}};
+  codec::DecodeJob jobs[2];
+  for (int i = 0; i < 2; ++i) {
+    jobs[i].expected = params;
+    jobs[i].frame = frames[i].span();
+    jobs[i].dst = dst[i].span();
+  }
+  backend_->start_decode(jobs);
+  backend_->finish_decode(jobs);
+  EXPECT_EQ(jobs[0].verdict, Verdict::kOk);
+  EXPECT_EQ(jobs[1].verdict, Verdict::kBadChecksum);
+  EXPECT_EQ(dst[0].read(), before);
+  EXPECT_EQ(dst[1].read(), before);
+}
+
+TEST_P(BackendContract, MovesAndJudgesBytes) {
+  const Bytes content = make_words(DType::kBf16, 500, Shape::kRandom, 2);
+  const Placed from(*backend_, content);
+  const Placed to(*backend_, Bytes(content.size()));
+  const std::span<const std::byte> ranges[] = {to.span().first(15), to.span().subspan(20, 7)};
+  EXPECT_TRUE(backend_->all_zero(ranges));
+  backend_->copy(to.span(), from.span());
+  EXPECT_FALSE(backend_->all_zero(ranges));
+  EXPECT_EQ(to.read(), content);
+  backend_->zero(to.span().first(300));
+  EXPECT_TRUE(backend_->all_zero(ranges));
+  EXPECT_TRUE(backend_->all_zero({}));
+}
+
+}  // namespace ciera::testing
