@@ -11,9 +11,10 @@ namespace ciera::codec::cuda {
 struct CheckBlock {
   struct Shared {
     std::uint64_t scan[kWarps];
+    std::uint32_t sums[kWarps];
     Verdict verdict;
     RansTable table;
-    std::uint32_t cum[257];
+    std::uint32_t cum[256];
     std::byte section[kRansMaxTableBytes];
   };
 
@@ -27,7 +28,7 @@ struct CheckBlock {
       return;  // an empty bitmap of an empty shard
     }
     const std::uint64_t bytes = bitmap_bytes(blocks);
-    const std::uint32_t tile_bytes = tile_blocks(expected.block_size) / 8;
+    const std::uint32_t tile_bytes = tile_blocks(expected.numel, expected.block_size) / 8;
     const std::uint64_t tiles = tile_count(expected.numel, expected.block_size);
     for (std::uint64_t tile = threadIdx.x; tile < tiles; tile += kThreads) {
       std::uint32_t changed = 0;
@@ -63,13 +64,12 @@ struct CheckBlock {
     for (std::uint64_t i = threadIdx.x; i < head; i += kThreads) {
       shared.section[i] = bytes[i];
     }
-    shared.table.frequencies[threadIdx.x] = 0;
     __syncthreads();
+    const Verdict verdict = read_table(shared.section, static_cast<std::uint32_t>(head), shared);
     if (threadIdx.x == 0) {
-      shared.verdict = read_rans_table(shared.section, head, &shared.table);
-      if (shared.verdict == Verdict::kOk) {
-        shared.verdict = lay_out_rans(shared.table, section.bytes, state.symbols, &state.layout);
-      }
+      shared.verdict = verdict == Verdict::kOk
+                           ? lay_out_rans(shared.table, section.bytes, state.symbols, &state.layout)
+                           : verdict;
     }
     __syncthreads();
     if (shared.verdict != Verdict::kOk) {
@@ -89,6 +89,67 @@ struct CheckBlock {
       return;
     }
     fill_slots(state, shared);
+  }
+
+  // As read_rans_table, thread s for the s-th symbol from the first; the same verdict in all.
+  __device__ static Verdict read_table(const std::byte* section, std::uint32_t available,
+                                       Shared& shared) {
+    const auto byte_at = [section](std::uint32_t i) {
+      return static_cast<std::uint32_t>(section[i]);
+    };
+    RansTable& table = shared.table;
+    table.frequencies[threadIdx.x] = 0;
+    const std::uint32_t first = available < 12 ? 1 : byte_at(10);
+    const std::uint32_t last = available < 12 ? 0 : byte_at(11);
+    const std::uint32_t presence = (last - first + 8) / 8;
+    if (last < first || available < 12 + presence) {
+      return Verdict::kBadTable;
+    }
+    if (threadIdx.x == 0) {
+      table.symbols = base::load_le<std::uint64_t>(section);
+      table.prob_bits = byte_at(8);
+      table.segment_log2 = byte_at(9);
+    }
+    const std::uint32_t own = threadIdx.x;
+    const bool occurs = own < 8 * presence && (byte_at(12 + own / 8) >> (own % 8) & 1) != 0;
+    const bool must_occur = own == 0 || own == last - first;
+    bool good = !(occurs && own > last - first) && (occurs || !must_occur);
+    const unsigned mask = __ballot_sync(kFullWarp, occurs);
+    if (lane_id() == 0) {
+      shared.sums[warp_id()] = __popc(mask);
+    }
+    __syncthreads();  // the counts of all warps are there, and the table's head
+    std::uint32_t before = __popc(mask & ((1U << lane_id()) - 1));
+    std::uint32_t present = 0;
+    for (std::uint32_t w = 0; w < kWarps; ++w) {
+      before += w < warp_id() ? shared.sums[w] : 0;
+      present += shared.sums[w];
+    }
+    const std::uint32_t bytes = rans_table_bytes(first, last, present);
+    std::uint32_t frequency = 0;
+    if (occurs && bytes <= available) {
+      const std::uint32_t at = 12 + presence + 2 * before;
+      frequency = (byte_at(at) | byte_at(at + 1) << 8) + 1;
+      if (first + own < 256) {
+        table.frequencies[first + own] = frequency;
+      }
+    }
+    __syncthreads();  // the counts have been read
+    const std::uint32_t sum = block_sum(frequency, shared.sums);
+    good = good && bytes <= available && table.prob_bits >= kRansMinProbBits &&
+           table.prob_bits <= kRansMaxProbBits && table.segment_log2 >= kRansMinSegmentLog2 &&
+           table.segment_log2 <= kRansMaxSegmentLog2 && sum == 1U << table.prob_bits;
+    if (__syncthreads_and(good ? 1 : 0) == 0) {
+      return Verdict::kBadTable;
+    }
+    bool padded = true;
+    for (std::uint32_t at = 12 + presence + 2 * present; at < bytes; ++at) {
+      padded = padded && byte_at(at) == 0;
+    }
+    if (threadIdx.x == 0) {
+      table.bytes = bytes;
+    }
+    return padded ? Verdict::kOk : Verdict::kBadPadding;
   }
 
   // Thread s owns the slots of symbol s.

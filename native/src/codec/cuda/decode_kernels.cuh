@@ -10,68 +10,85 @@ namespace ciera::codec::cuda {
 
 inline constexpr std::uint32_t kDecodeWarps = 4;  // few, so that small shards reach many SMs
 
-// The 16-bit words of a segment, read ahead into shared memory: two halves of 64 words, of which
-// the next step may need both, and one more on its way in a register.
+// The 16-bit words of a segment, read ahead into shared memory: a ring of four chunks of 128 words.
+// Four steps need at most 128 words, so from two chunks; the third is there already and the fourth
+// on its way in registers.
 struct WordWindow {
-  static constexpr std::uint32_t kHalfWords = 64;
+  static constexpr std::uint32_t kChunkWords = 128;
+  static constexpr std::uint32_t kRingWords = 4 * kChunkWords;
 
-  // Bytes [0, limit) from `from`, which is aligned to 4, may be read.
-  __device__ WordWindow(std::uint32_t* ring, const std::uint32_t* from, std::uint64_t limit)
-      : ring_(ring), from_(from), limit_(limit) {
-    ring_[lane_id()] = fetch(0);
-    ring_[32 + lane_id()] = fetch(1);
-    ahead_ = fetch(2);
-    __syncwarp();
+  // Bytes [0, limit) from `from`, which is aligned to 8, may be read.
+  __device__ WordWindow(std::uint64_t* ring, const std::byte* from, std::uint64_t limit)
+      : ring_(ring), from_(from + 8 * lane_id()), left_(static_cast<std::int64_t>(limit)) {
+    left_ -= 8 * lane_id();
+#pragma unroll
+    for (std::uint32_t chunk = 0; chunk < 3; ++chunk) {
+      ring_[32 * chunk + lane_id()] = fetch();
+    }
+    ahead_ = fetch();
+    __syncwarp();  // all lanes may read them
   }
 
   __device__ std::uint32_t word(std::uint32_t at) const {
-    return reinterpret_cast<const std::uint16_t*>(ring_)[at % (2 * kHalfWords)];
+    return reinterpret_cast<const std::uint16_t*>(ring_)[at % kRingWords];
   }
 
-  // `next`: the first word still needed; grows by at most 32 from call to call. The same in all
-  // lanes.
+  // After at most four steps. `next`: the first word still needed, the same in all lanes.
   __device__ void advance(std::uint32_t next) {
-    if (next / kHalfWords != half_) {
-      __syncwarp();  // every lane has read what is about to be replaced
-      ring_[32 * (half_ % 2) + lane_id()] = ahead_;
-      ++half_;
-      ahead_ = fetch(half_ + 2);
-      __syncwarp();  // the new half can be read
+    if (next / kChunkWords != chunk_) {
+      // Into the chunk before the current one, which no lane reads any more.
+      ring_[32 * ((chunk_ + 3) % 4) + lane_id()] = ahead_;
+      ++chunk_;
+      ahead_ = fetch();
+      __syncwarp();  // all lanes may read it
     }
   }
 
  private:
-  __device__ std::uint32_t fetch(std::uint32_t half) const {
-    const std::uint64_t at = 32ULL * half + lane_id();
-    return 4 * at + 4 <= limit_ ? from_[at] : 4 * at + 2 <= limit_ ? first_half(at) : 0;
-  }
-  __device__ std::uint32_t first_half(std::uint64_t at) const {
-    return *reinterpret_cast<const std::uint16_t*>(from_ + at);
+  // This lane's 8 bytes of the next chunk, zero beyond the limit.
+  __device__ std::uint64_t fetch() {
+    std::uint64_t words = 0;
+    if (left_ >= 8) {
+      words = *reinterpret_cast<const std::uint64_t*>(from_);
+    } else {
+      for (int i = 0; i < left_; ++i) {
+        words |= static_cast<std::uint64_t>(from_[i]) << (8 * i);
+      }
+    }
+    from_ += 2 * kChunkWords;
+    left_ -= 2 * kChunkWords;
+    return words;
   }
 
-  std::uint32_t* ring_;
-  const std::uint32_t* from_;
-  std::uint64_t limit_;
-  std::uint32_t ahead_ = 0;
-  std::uint32_t half_ = 0;
+  std::uint64_t* ring_;
+  const std::byte* from_;
+  std::int64_t left_;
+  std::uint64_t ahead_ = 0;
+  std::uint32_t chunk_ = 0;
 };
 
-// Decodes `count` symbols; sink(i, symbol, extra) takes lane's symbol i of the segment, where
-// `extra` is what sink.prefetch(i) returned some steps earlier. False when words are missing or
-// left over or a state is wrong.
+// A slot of the decoding table: frequency - 1 in bits 20 to 31, slot - cum in bits 8 to 19, symbol.
+__device__ inline std::uint32_t arrange_slot(std::uint32_t slot) {
+  return (slot >> 8 & 0xFFF) << 20 | (slot >> 20) << 8 | (slot & 0xFF);
+}
+
+// Decodes `count` symbols. The sink stands at this lane's first symbol: prefetch(k) reads what
+// belongs to the symbol k steps on, put(k, slot, extra) takes that symbol in the lowest byte of
+// `slot`, move(k) goes on by k steps. False when words are missing or left over or a state is
+// wrong.
 template <class Sink>
 __device__ bool decode_segment(const std::uint32_t* slots, std::uint32_t prob_bits, std::uint32_t x,
                                WordWindow words, std::uint32_t first_word, std::uint32_t word_count,
-                               std::uint32_t count, const Sink& sink) {
-  constexpr std::uint32_t kAhead = 8;
-  const std::uint32_t lane = lane_id();
-  const unsigned below = (1U << lane) - 1;
+                               std::uint32_t count, Sink sink) {
+  constexpr int kAhead = 8;
+  const unsigned below = (1U << lane_id()) - 1;
   const std::uint32_t mask = (1U << prob_bits) - 1;
   const bool started = x >= kRansLow && x < kRansLow << 16;
   std::uint32_t next = first_word;
-  const auto step = [&](std::uint32_t i, bool active, typename Sink::Extra extra) {
+  const auto step = [&](bool active) {
     const std::uint32_t slot = slots[x & mask];
-    const std::uint32_t y = ((slot >> 8 & 0xFFF) + 1) * (x >> prob_bits) + (slot >> 20);
+    const std::uint32_t quotient = x >> prob_bits;
+    const std::uint32_t y = (slot >> 20) * quotient + quotient + (slot >> 8 & 0xFFF);
     x = active ? y : x;
     const bool hungry = active && x < kRansLow;
     const unsigned hungry_mask = __ballot_sync(kFullWarp, hungry);
@@ -79,29 +96,44 @@ __device__ bool decode_segment(const std::uint32_t* slots, std::uint32_t prob_bi
       x = x << 16 | words.word(next + __popc(hungry_mask & below));
     }
     next += __popc(hungry_mask);
-    words.advance(next);
-    if (active) {
-      sink(i, static_cast<std::uint8_t>(slot), extra);
+    return slot;
+  };
+  std::uint32_t left = count;
+  typename Sink::Extra ahead[kAhead] = {};
+  const auto fetch = [&](int steps_on) {
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      ahead[k] = sink.prefetch(steps_on + k);
     }
   };
-  std::uint32_t i = lane;
-  for (; i - lane + 32 * kAhead <= count; i += 32 * kAhead) {
+  if (left >= 32 * kAhead) {
+    fetch(0);
+  }
+  for (; left >= 32 * kAhead; left -= 32 * kAhead) {
     typename Sink::Extra extras[kAhead];
 #pragma unroll
-    for (std::uint32_t k = 0; k < kAhead; ++k) {
-      extras[k] = sink.prefetch(i + 32 * k);
+    for (int k = 0; k < kAhead; ++k) {
+      extras[k] = ahead[k];
+    }
+    if (left >= 2 * 32 * kAhead) {
+      fetch(kAhead);
     }
 #pragma unroll
-    for (std::uint32_t k = 0; k < kAhead; ++k) {
-      step(i + 32 * k, true, extras[k]);
+    for (int k = 0; k < kAhead; ++k) {
+      sink.put(k, step(true), extras[k]);
+      if (k % 4 == 3) {
+        words.advance(next);
+      }
     }
+    sink.move(kAhead);
   }
-  for (; i - lane < count; i += 32) {
-    typename Sink::Extra extra{};
-    if (i < count) {
-      extra = sink.prefetch(i);
+  for (std::uint32_t i = lane_id(); i - lane_id() < left; i += 32) {
+    const std::uint32_t slot = step(i < left);
+    words.advance(next);
+    if (i < left) {
+      sink.put(0, slot, sink.prefetch(0));
     }
-    step(i, i < count, extra);
+    sink.move(1);
   }
   return __all_sync(kFullWarp, started && next == first_word + word_count && x == kRansLow) != 0;
 }
@@ -111,40 +143,68 @@ struct ByteSink {
   using Extra = std::uint8_t;
   std::uint8_t* to;
 
-  __device__ Extra prefetch(std::uint32_t) const { return 0; }
-  __device__ void operator()(std::uint32_t i, std::uint8_t symbol, Extra) const { to[i] = symbol; }
+  __device__ Extra prefetch(int) const { return 0; }
+  __device__ void put(int k, std::uint32_t slot, Extra) const {
+    to[32 * k] = static_cast<std::uint8_t>(slot);
+  }
+  __device__ void move(int k) { to += 32 * k; }
 };
 
-// Exponents merged with the sign_mantissa section into words, and kept.
-template <class Format>
+// Exponents merged with the sign_mantissa section into words, and kept when there is a cache.
+template <class Format, bool kKeep>
 struct WordSink {
   using Word = typename Format::Word;
   using Extra = Word;
-  const std::uint8_t* sign_mantissa;  // of the whole shard
+  const std::uint8_t* section;  // sign_mantissa of the whole shard
   std::uint64_t numel;
-  std::uint64_t first;  // the segment's first value
+  std::uint64_t at;
+  const std::uint8_t* low;  // at `at`
   Word* dst;
-  std::uint8_t* cache;  // null without state
+  std::uint8_t* cache;
 
-  __device__ Extra prefetch(std::uint32_t i) const {
-    const std::uint64_t at = first + i;
+  // At value `first` of the shard.
+  __device__ WordSink(const std::uint8_t* sign_mantissa, std::uint64_t shard_numel,
+                      std::uint64_t first, Word* words, std::uint8_t* exponents)
+      : section(sign_mantissa),
+        numel(shard_numel),
+        at(first),
+        low(sign_mantissa + (sizeof(Word) == 4 ? 3 * first : first)),
+        dst(words + first),
+        cache(kKeep ? exponents + first : nullptr) {}
+
+  __device__ Extra prefetch(int k) const {
     if constexpr (kSignMantissaBits<Format> == 8) {
-      return sign_mantissa[at];
+      return low[32 * k];
     } else if constexpr (sizeof(Word) == 2) {
-      const std::uint8_t* planes = sign_mantissa + numel + 3 * (at / 8);
-      const auto bit = static_cast<std::uint32_t>(at % 8);
+      const std::uint64_t value = at + 32 * k;
+      const std::uint8_t* planes = section + numel + 3 * (value / 8);
+      const auto bit = static_cast<std::uint32_t>(value % 8);
       const std::uint32_t high =
           (planes[0] >> bit & 1) | (planes[1] >> bit & 1) << 1 | (planes[2] >> bit & 1) << 2;
-      return static_cast<Word>(sign_mantissa[at] | high << 8);
+      return static_cast<Word>(low[32 * k] | high << 8);
     } else {
-      const std::uint8_t* bytes = sign_mantissa + 3 * at;
+      const std::uint8_t* bytes = low + 96 * k;
       return bytes[0] | static_cast<Word>(bytes[1]) << 8 | static_cast<Word>(bytes[2]) << 16;
     }
   }
-  __device__ void operator()(std::uint32_t i, std::uint8_t symbol, Extra rest) const {
-    dst[first + i] = merge_word<Format>(symbol, rest);
-    if (cache != nullptr) {
-      cache[first + i] = symbol;
+  __device__ void put(int k, std::uint32_t slot, Extra rest) const {
+    if constexpr (kSignMantissaBits<Format> == 8) {
+      // The sign to bit 15, the mantissa stays, the symbol between; what is above falls off.
+      constexpr std::uint32_t kRestBits = 0x807F;
+      dst[32 * k] = static_cast<Word>((rest * 0x101U & kRestBits) | (slot << 7 & ~kRestBits));
+    } else {
+      dst[32 * k] = merge_word<Format>(static_cast<std::uint8_t>(slot), rest);
+    }
+    if constexpr (kKeep) {
+      cache[32 * k] = static_cast<std::uint8_t>(slot);
+    }
+  }
+  __device__ void move(int k) {
+    at += 32 * k;
+    low += (sizeof(Word) == 4 ? 96 : 32) * k;
+    dst += 32 * k;
+    if constexpr (kKeep) {
+      cache += 32 * k;
     }
   }
 };
@@ -152,7 +212,7 @@ struct WordSink {
 template <class Format>
 __global__ void __launch_bounds__(32 * kDecodeWarps) rans_decode_kernel(DecodeCall call) {
   __shared__ std::uint32_t slots[1U << kRansMaxProbBits];
-  __shared__ std::uint32_t rings[kDecodeWarps][WordWindow::kHalfWords];
+  __shared__ std::uint64_t rings[kDecodeWarps][WordWindow::kRingWords / 4];
   const DecodeState& state = *call.state;
   const wire::FrameHeader& header = state.header;
   if (*call.refused != 0 || header.kind == wire::Kind::kRaw ||
@@ -163,7 +223,7 @@ __global__ void __launch_bounds__(32 * kDecodeWarps) rans_decode_kernel(DecodeCa
   const std::uint32_t log2 = state.segment_log2;
   const std::uint32_t prob_bits = state.prob_bits;
   for (std::uint32_t i = threadIdx.x; i < 1U << prob_bits; i += 32 * kDecodeWarps) {
-    slots[i] = state.slots[i];
+    slots[i] = arrange_slot(state.slots[i]);
   }
   __syncthreads();  // the table is whole
   const std::byte* section = call.frame + header.last().offset;
@@ -179,20 +239,26 @@ __global__ void __launch_bounds__(32 * kDecodeWarps) rans_decode_kernel(DecodeCa
     const std::uint64_t first = segment << log2;
     const std::uint64_t rest = state.symbols - first;
     const auto count = static_cast<std::uint32_t>(rest < length ? rest : length);
-    // The section is aligned to 4, so `words` is: pairs start at even words.
-    const std::uint32_t odd = begin % 2;
-    WordWindow window(rings[warp_id()], reinterpret_cast<const std::uint32_t*>(words + begin - odd),
-                      2 * (layout.word_count - begin + odd));
+    // The window begins at a multiple of 8 bytes, with words of the segment before or states.
+    const auto* start = reinterpret_cast<const std::byte*>(words + begin);
+    const auto skipped = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(start) % 8);
+    const WordWindow window(rings[warp_id()], start - skipped,
+                            2 * (layout.word_count - begin) + skipped);
     const std::uint32_t x = states[kRansLanes * segment + lane_id()];
-    if (header.kind == wire::Kind::kKey) {
-      const WordSink<Format> sink{
-          reinterpret_cast<const std::uint8_t*>(call.frame + header.sections[0].offset),
-          call.expected.numel, first, reinterpret_cast<typename Format::Word*>(call.dst),
-          call.exponents};
-      good &= decode_segment(slots, prob_bits, x, window, odd, word_count, count, sink);
+    const auto decode = [&](auto sink) {
+      return decode_segment(slots, prob_bits, x, window, skipped / 2, word_count, count, sink);
+    };
+    const std::uint64_t lane_first = first + lane_id();
+    if (header.kind == wire::Kind::kDelta) {
+      good &= decode(ByteSink{call.symbols + lane_first});
     } else {
-      good &= decode_segment(slots, prob_bits, x, window, odd, word_count, count,
-                             ByteSink{call.symbols + first});
+      const auto* rest =
+          reinterpret_cast<const std::uint8_t*>(call.frame + header.sections[0].offset);
+      auto* dst = reinterpret_cast<typename Format::Word*>(call.dst);
+      const std::uint64_t numel = call.expected.numel;
+      good &= call.exponents != nullptr
+                  ? decode(WordSink<Format, true>(rest, numel, lane_first, dst, call.exponents))
+                  : decode(WordSink<Format, false>(rest, numel, lane_first, dst, nullptr));
     }
     __syncwarp();  // the ring is about to be filled anew
   }
@@ -219,10 +285,11 @@ __device__ void merge_group(const MergeArgs& args, std::uint64_t at, std::uint64
   const wire::FrameHeader& header = call.state->header;
   const auto* section = reinterpret_cast<const std::uint8_t*>(
       call.frame + header.sections[header.section_count - 2].offset);
-  std::uint32_t rest[8];
-  SignMantissa<Format>::load(section, at, count, numel, rest);
-  store_words<Format>(merge_words<Format>(exponents, rest),
-                      reinterpret_cast<typename Format::Word*>(call.dst), at, count, args.wide);
+  Words8<Format> words;
+  SignMantissa<Format>::load(section, at, count, numel, words);
+  merge_exponents<Format>(exponents, words);
+  store_words<Format>(words, reinterpret_cast<typename Format::Word*>(call.dst), at, count,
+                      args.wide);
   if (keep) {
     store_bytes(exponents, call.exponents + at, count);
   }

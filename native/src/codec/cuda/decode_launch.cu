@@ -17,7 +17,7 @@ unsigned grid_for(std::uint64_t work, std::uint64_t most) {
 template <class Format>
 void launch_merge_as(const DecodeCall& call, int multiprocessors, cudaStream_t stream) {
   const FrameParams& expected = call.expected;
-  const MergeArgs args{call, tile_blocks(expected.block_size),
+  const MergeArgs args{call, tile_blocks(expected.numel, expected.block_size),
                        tile_count(expected.numel, expected.block_size),
                        reinterpret_cast<std::uintptr_t>(call.dst) % 16 == 0};
   const std::uint64_t groups = ceil_div(expected.numel, 8ULL * kThreads);

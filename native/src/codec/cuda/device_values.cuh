@@ -12,9 +12,26 @@ namespace ciera::codec::cuda {
 
 inline constexpr unsigned kFullWarp = 0xFFFFFFFFU;
 
+// Eight values in registers: for 16-bit formats two to a register.
 template <class Format>
 struct Words8 {
-  typename Format::Word w[8];
+  static constexpr int kRegisters = 8 * sizeof(typename Format::Word) / 4;
+  std::uint32_t reg[kRegisters];
+
+  __device__ void set(std::uint32_t i, typename Format::Word word) {
+    if constexpr (kRegisters == 4) {
+      reg[i / 2] |= static_cast<std::uint32_t>(word) << (16 * (i % 2));
+    } else {
+      reg[i] = word;
+    }
+  }
+  __device__ typename Format::Word get(std::uint32_t i) const {
+    if constexpr (kRegisters == 4) {
+      return static_cast<typename Format::Word>(reg[i / 2] >> (16 * (i % 2)));
+    } else {
+      return reg[i];
+    }
+  }
 };
 
 // Values [first, first + count) of `src`, count from 1 to 8; the rest is zero. `wide`: src is
@@ -22,20 +39,24 @@ struct Words8 {
 template <class Format>
 __device__ Words8<Format> load_words(const typename Format::Word* src, std::uint64_t first,
                                      std::uint32_t count, bool wide) {
-  Words8<Format> words;
+  Words8<Format> words{};
   if (wide && count == 8) {
     constexpr int kVectors = sizeof(words) / sizeof(uint4);
-    uint4 vectors[kVectors];
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      vectors[v] = reinterpret_cast<const uint4*>(src + first)[v];
+      const uint4 vector = reinterpret_cast<const uint4*>(src + first)[v];
+      words.reg[4 * v] = vector.x;
+      words.reg[4 * v + 1] = vector.y;
+      words.reg[4 * v + 2] = vector.z;
+      words.reg[4 * v + 3] = vector.w;
     }
-    memcpy(&words, vectors, sizeof words);
     return words;
   }
 #pragma unroll
   for (std::uint32_t i = 0; i < 8; ++i) {
-    words.w[i] = i < count ? src[first + i] : 0;
+    if (i < count) {
+      words.set(i, src[first + i]);
+    }
   }
   return words;
 }
@@ -45,31 +66,59 @@ __device__ void store_words(const Words8<Format>& words, typename Format::Word* 
                             std::uint64_t first, std::uint32_t count, bool wide) {
   if (wide && count == 8) {
     constexpr int kVectors = sizeof(words) / sizeof(uint4);
-    uint4 vectors[kVectors];
-    memcpy(vectors, &words, sizeof words);
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      reinterpret_cast<uint4*>(dst + first)[v] = vectors[v];
+      reinterpret_cast<uint4*>(dst + first)[v] =
+          uint4{words.reg[4 * v], words.reg[4 * v + 1], words.reg[4 * v + 2], words.reg[4 * v + 3]};
     }
     return;
   }
 #pragma unroll
   for (std::uint32_t i = 0; i < 8; ++i) {
     if (i < count) {
-      dst[first + i] = words.w[i];
+      dst[first + i] = words.get(i);
     }
   }
+}
+
+__device__ inline std::uint64_t join(std::uint32_t low, std::uint32_t high) {
+  return low | static_cast<std::uint64_t>(high) << 32;
+}
+
+// One byte of each half of four registers, the lower byte of a half where `selector` says so.
+inline constexpr unsigned kLowBytes = 0x6420;  // of the halves of two registers
+inline constexpr unsigned kHighBytes = 0x7531;
+__device__ inline std::uint64_t bytes_of_halves(const std::uint32_t (&pairs)[4],
+                                                unsigned selector) {
+  return join(__byte_perm(pairs[0], pairs[1], selector), __byte_perm(pairs[2], pairs[3], selector));
+}
+
+// The reverse: byte 2k and 2k + 1 of `bytes` as the halves of a register.
+__device__ inline std::uint32_t halves_of_bytes(std::uint64_t bytes, int k) {
+  const auto half = static_cast<std::uint32_t>(k < 2 ? bytes : bytes >> 32);
+  return __byte_perm(half, 0, k % 2 == 0 ? 0x4140 : 0x4342);
 }
 
 // Exponents of a group as one word, value 0 in the lowest byte: a word of the block hash.
 template <class Format>
 __device__ std::uint64_t exponents_of(const Words8<Format>& words) {
-  std::uint64_t packed = 0;
+  if constexpr (sizeof(typename Format::Word) == 2) {
+    // The exponent into the upper (8 bits) or the lower byte (5 bits) of each half.
+    constexpr bool kWhole = Format::kExponentBits == 8;
+    std::uint32_t pairs[4];
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    packed |= static_cast<std::uint64_t>(exponent_of<Format>(words.w[i])) << (8 * i);
+    for (int k = 0; k < 4; ++k) {
+      pairs[k] = kWhole ? words.reg[k] << 1 : words.reg[k] >> Format::kMantissaBits & 0x001F001F;
+    }
+    return bytes_of_halves(pairs, kWhole ? kHighBytes : kLowBytes);
+  } else {
+    std::uint64_t packed = 0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      packed |= static_cast<std::uint64_t>(exponent_of<Format>(words.reg[i])) << (8 * i);
+    }
+    return packed;
   }
-  return packed;
 }
 
 __device__ inline std::uint8_t byte_of(std::uint64_t packed, std::uint32_t i) {
@@ -122,19 +171,21 @@ template <>
 struct SignMantissa<Bf16> {
   __device__ static void store(const Words8<Bf16>& words, std::uint8_t* section,
                                std::uint64_t first, std::uint32_t count, std::uint64_t) {
-    std::uint64_t packed = 0;
+    std::uint32_t pairs[4];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      packed |= static_cast<std::uint64_t>(sign_mantissa_of<Bf16>(words.w[i])) << (8 * i);
+    for (int k = 0; k < 4; ++k) {
+      pairs[k] = (words.reg[k] & 0x007F007F) | (words.reg[k] >> 8 & 0x00800080);
     }
-    store_bytes(packed, section + first, count);
+    store_bytes(bytes_of_halves(pairs, kLowBytes), section + first, count);
   }
+  // Sign and mantissa where they stand in a word, the exponent zero.
   __device__ static void load(const std::uint8_t* section, std::uint64_t first, std::uint32_t count,
-                              std::uint64_t, std::uint32_t (&rest)[8]) {
+                              std::uint64_t, Words8<Bf16>& words) {
     const std::uint64_t packed = load_bytes(section + first, count);
 #pragma unroll
-    for (std::uint32_t i = 0; i < 8; ++i) {
-      rest[i] = byte_of(packed, i);
+    for (int k = 0; k < 4; ++k) {
+      const std::uint32_t pair = halves_of_bytes(packed, k);
+      words.reg[k] = (pair & 0x007F007F) | (pair & 0x00800080) << 8;
     }
   }
 };
@@ -143,23 +194,21 @@ template <>
 struct SignMantissa<Fp16> {
   __device__ static void store(const Words8<Fp16>& words, std::uint8_t* section,
                                std::uint64_t first, std::uint32_t count, std::uint64_t numel) {
-    std::uint64_t low = 0;
-    std::uint64_t high = 0;
+    std::uint32_t high[4];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const std::uint64_t rest = sign_mantissa_of<Fp16>(words.w[i]);
-      low |= (rest & 0xFF) << (8 * i);
-      high |= (rest >> 8) << (8 * i);
+    for (int k = 0; k < 4; ++k) {
+      high[k] = (words.reg[k] >> 8 & 0x00030003) | (words.reg[k] >> 13 & 0x00040004);
     }
-    store_bytes(low, section + first, count);
+    store_bytes(bytes_of_halves(words.reg, kLowBytes), section + first, count);
     std::uint8_t* planes = section + numel + 3 * (first / 8);
+    const std::uint64_t packed = bytes_of_halves(high, kLowBytes);
 #pragma unroll
     for (int plane = 0; plane < 3; ++plane) {
-      planes[plane] = plane_of(high, plane);
+      planes[plane] = plane_of(packed, plane);
     }
   }
   __device__ static void load(const std::uint8_t* section, std::uint64_t first, std::uint32_t count,
-                              std::uint64_t numel, std::uint32_t (&rest)[8]) {
+                              std::uint64_t numel, Words8<Fp16>& words) {
     const std::uint64_t low = load_bytes(section + first, count);
     const std::uint8_t* planes = section + numel + 3 * (first / 8);
     std::uint64_t high = 0;
@@ -168,8 +217,9 @@ struct SignMantissa<Fp16> {
       high |= spread_plane(planes[plane], plane);
     }
 #pragma unroll
-    for (std::uint32_t i = 0; i < 8; ++i) {
-      rest[i] = byte_of(low, i) | static_cast<std::uint32_t>(byte_of(high, i)) << 8;
+    for (int k = 0; k < 4; ++k) {
+      const std::uint32_t top = halves_of_bytes(high, k);
+      words.reg[k] = halves_of_bytes(low, k) | (top & 0x00030003) << 8 | (top & 0x00040004) << 13;
     }
   }
 };
@@ -181,7 +231,7 @@ struct SignMantissa<Fp32> {
     std::uint64_t packed[3] = {};
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const std::uint32_t rest = sign_mantissa_of<Fp32>(words.w[i]);
+      const std::uint32_t rest = sign_mantissa_of<Fp32>(words.reg[i]);
 #pragma unroll
       for (int k = 0; k < 3; ++k) {
         const int at = 3 * i + k;
@@ -193,19 +243,20 @@ struct SignMantissa<Fp32> {
     });
   }
   __device__ static void load(const std::uint8_t* section, std::uint64_t first, std::uint32_t count,
-                              std::uint64_t, std::uint32_t (&rest)[8]) {
+                              std::uint64_t, Words8<Fp32>& words) {
     std::uint64_t packed[3] = {};
     for_parts(count, [&](std::uint32_t part, std::uint32_t bytes) {
       packed[part] = load_bytes(section + 3 * first + 8 * part, bytes);
     });
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      rest[i] = 0;
+      std::uint32_t rest = 0;
 #pragma unroll
       for (int k = 0; k < 3; ++k) {
         const int at = 3 * i + k;
-        rest[i] |= static_cast<std::uint32_t>(byte_of(packed[at / 8], at % 8)) << (8 * k);
+        rest |= static_cast<std::uint32_t>(byte_of(packed[at / 8], at % 8)) << (8 * k);
       }
+      words.reg[i] = merge_word<Fp32>(0, rest);
     }
   }
 
@@ -223,15 +274,20 @@ struct SignMantissa<Fp32> {
   }
 };
 
+// Puts exponents into words whose sign and mantissa are there.
 template <class Format>
-__device__ Words8<Format> merge_words(std::uint64_t exponents, const std::uint32_t (&rest)[8]) {
-  Words8<Format> words;
+__device__ void merge_exponents(std::uint64_t exponents, Words8<Format>& words) {
+  if constexpr (sizeof(typename Format::Word) == 2) {
 #pragma unroll
-  for (std::uint32_t i = 0; i < 8; ++i) {
-    words.w[i] =
-        merge_word<Format>(byte_of(exponents, i), static_cast<typename Format::Word>(rest[i]));
+    for (int k = 0; k < 4; ++k) {
+      words.reg[k] |= halves_of_bytes(exponents, k) << Format::kMantissaBits;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      words.reg[i] |= static_cast<std::uint32_t>(byte_of(exponents, i)) << Format::kMantissaBits;
+    }
   }
-  return words;
 }
 
 // Stored exponents (coder raw): bytes, or for FP16 groups of 8 in 5 packed bytes.

@@ -35,7 +35,7 @@ SplitArgs split_args(const EncodeCall& call) {
   return {.src = call.src,
           .numel = params.numel,
           .block_size = params.block_size,
-          .tile_blocks = tile_blocks(params.block_size),
+          .tile_blocks = tile_blocks(params.numel, params.block_size),
           .tiles = tile_count(params.numel, params.block_size),
           .wide = is_wide(call.src),
           .sign_mantissa =

@@ -20,19 +20,20 @@ struct EncodeState {
   std::uint64_t changed_blocks;
   std::uint32_t table_bytes;  // of the rans section; 0 when there are no symbols
   std::uint32_t frequencies[256];
-  RansEncodeSymbol table[256];
+  uint2 table[256];          // see pack_entry
   wire::FrameHeader header;  // once the sizes are known
 };
 
 // Tiles are whole blocks, a multiple of 8 of them, so that bytes of the bitmap have one owner.
-inline constexpr std::uint32_t kTileValues = 8192;
-inline constexpr std::uint32_t kMaxTileBlocks = kTileValues / 8;
-CIERA_HD constexpr std::uint32_t tile_blocks(std::uint32_t block_size) {
-  const std::uint32_t fitting = kTileValues / block_size / 8 * 8;
+// Large shards have larger tiles: less is done once a tile.
+inline constexpr std::uint32_t kMaxTileBlocks = 1024;
+CIERA_HD constexpr std::uint32_t tile_blocks(std::uint64_t numel, std::uint32_t block_size) {
+  const std::uint32_t values = block_size >= 256 && numel >= (1U << 24) ? 32768 : 8192;
+  const std::uint32_t fitting = values / block_size / 8 * 8;
   return fitting == 0 ? 8 : fitting;
 }
 CIERA_HD constexpr std::uint64_t tile_count(std::uint64_t numel, std::uint32_t block_size) {
-  return ceil_div(block_count(numel, block_size), tile_blocks(block_size));
+  return ceil_div(block_count(numel, block_size), tile_blocks(numel, block_size));
 }
 
 // Places in the backend's scratch memory.

@@ -5,6 +5,7 @@
 #include "codec/cuda/block_ops.cuh"
 #include "codec/cuda/checksum.cuh"
 #include "codec/cuda/encode_state.hpp"
+#include "codec/cuda/table_kernels.cuh"
 
 namespace ciera::codec::cuda {
 
@@ -16,56 +17,56 @@ __device__ inline std::uint32_t encode_segment(const uint2* table, const std::ui
                                                std::uint32_t count, std::uint16_t* end,
                                                std::uint32_t& x) {
   constexpr std::uint32_t kAhead = 8;  // symbols read before they are needed
-  const std::uint32_t lane = lane_id();
-  const unsigned below = (1U << lane) - 1;
-  std::uint32_t written = 0;
+  const unsigned below = (1U << lane_id()) - 1;
+  std::uint16_t* top = end;
   x = kRansLow;
   const auto step = [&](std::uint32_t symbol, bool active) {
     const uint2 entry = table[symbol];
-    const std::uint32_t rest = entry.x >> 12 & 0x1FFF;  // 2^n - frequency
-    const std::uint32_t frequency = (1U << kRansProbBits) - rest;
-    const bool emits = active && x >= frequency << (31 - kRansProbBits);
+    const bool emits = active && static_cast<std::int32_t>(x + (entry.x & 0x7FF80000U)) < 0;
     const unsigned mask = __ballot_sync(kFullWarp, emits);
-    written += __popc(mask);
+    top -= __popc(mask);
     if (emits) {
-      end[static_cast<std::int64_t>(__popc(mask & below)) - written] =
-          static_cast<std::uint16_t>(x);
+      top[__popc(mask & below)] = static_cast<std::uint16_t>(x);
       x >>= 16;
     }
-    const std::uint32_t quotient = __umulhi(x << 1, entry.y) >> (entry.x >> 25);  // x < 2^31
-    x = active ? x + (entry.x & 0xFFF) + quotient * rest : x;
+    const std::uint32_t quotient = __funnelshift_r(__umulhi(x, entry.y), 0, entry.x);
+    const std::uint32_t next = x + (entry.x >> 5 & 0x1FFF) + quotient * (entry.x >> 19);
+    x = active ? next : x;
   };
   std::uint32_t steps = (count + 31) / 32;
   for (; steps % kAhead != 0 || steps * 32 > count; --steps) {
-    const std::uint32_t i = (steps - 1) * 32 + lane;
+    const std::uint32_t i = (steps - 1) * 32 + lane_id();
     step(i < count ? symbols[i] : symbols[0], i < count);
     if (steps == 1) {
-      return written;
+      return static_cast<std::uint32_t>(end - top);
     }
   }
+  // The pointer moves once a group, so that every other address is a constant away.
+  const std::uint8_t* at = symbols + (steps - kAhead) * 32 + lane_id();
   std::uint8_t next[kAhead];
-  const auto fetch = [&](std::uint32_t from) {
 #pragma unroll
-    for (std::uint32_t k = 0; k < kAhead; ++k) {
-      next[k] = symbols[(from + k) * 32 + lane];
-    }
-  };
-  fetch(steps - kAhead);
+  for (int k = 0; k < static_cast<int>(kAhead); ++k) {
+    next[k] = at[32 * k];
+  }
   for (; steps > 0; steps -= kAhead) {
     std::uint8_t now[kAhead];
 #pragma unroll
-    for (std::uint32_t k = 0; k < kAhead; ++k) {
+    for (int k = 0; k < static_cast<int>(kAhead); ++k) {
       now[k] = next[k];
     }
     if (steps > kAhead) {
-      fetch(steps - 2 * kAhead);
+      at -= 32 * kAhead;
+#pragma unroll
+      for (int k = 0; k < static_cast<int>(kAhead); ++k) {
+        next[k] = at[32 * k];
+      }
     }
 #pragma unroll
-    for (std::uint32_t k = kAhead; k-- > 0;) {
+    for (int k = kAhead - 1; k >= 0; --k) {
       step(now[k], true);
     }
   }
-  return written;
+  return static_cast<std::uint32_t>(end - top);
 }
 
 struct RansEncodeArgs {
@@ -104,7 +105,7 @@ __global__ void __launch_bounds__(32 * kEncodeWarps) rans_encode_kernel(RansEnco
   const std::uint64_t segments =
       args.params.coder == Coder::kRans ? rans_segments(state.symbols, log2) : 0;
   for (std::uint32_t s = threadIdx.x; s < 256; s += 32 * kEncodeWarps) {
-    table[s] = {state.table[s].packed, state.table[s].reciprocal};
+    table[s] = state.table[s];
   }
   __syncthreads();  // the table is whole
   const std::uint64_t segment = static_cast<std::uint64_t>(blockIdx.x) * kEncodeWarps + warp_id();
@@ -173,8 +174,8 @@ __device__ inline void assemble_rans(const AssembleArgs& args, std::byte* sectio
   const std::uint64_t run = ceil_div(segments, gridDim.x);
   const std::uint64_t from = blockIdx.x * run;
   const std::uint64_t to = from + run < segments ? from + run : segments;
-  if (blockIdx.x == 0 && threadIdx.x == 0) {
-    write_rans_table(state.symbols, log2, state.frequencies, section);
+  if (blockIdx.x == gridDim.x - 1) {  // the last block has least to do
+    write_table_in_block(state, log2, section);
   }
   auto* ends = reinterpret_cast<std::uint32_t*>(section + state.table_bytes);
   auto* states = ends + segments;

@@ -70,24 +70,14 @@ struct HashSums {
       sums[i] = 0;
     }
   }
-  // Every lane of the warp calls it, those without a group with `active` false. `at` is the group's
-  // first value, counted from the tile's start.
-  __device__ void add(std::uint64_t exponents, std::uint32_t at, std::uint32_t block_size,
-                      bool active) {
+  // `at` is the group's first value, counted from the tile's start.
+  __device__ void add(std::uint64_t exponents, std::uint32_t at, std::uint32_t block_size) {
     const std::uint32_t block = at / block_size;
     const std::uint64_t index = (at - block * block_size) / 8;
-    unsigned long long low = active ? base::keyed(exponents, index, base::kGamma0) : 0;
-    unsigned long long high = active ? base::keyed(exponents, index, base::kGamma1) : 0;
-    // Blocks of 256 values and more: mostly the whole warp adds to one block.
-    if (__all_sync(kFullWarp, active && block == __shfl_sync(kFullWarp, block, 0))) {
-      low = warp_sum(low);
-      high = warp_sum(high);
-      active = lane_id() == 0;
-    }
-    if (active) {
-      atomicAdd(&sums[2 * block], low);
-      atomicAdd(&sums[2 * block + 1], high);
-    }
+    atomicAdd(&sums[2 * block],
+              static_cast<unsigned long long>(base::keyed(exponents, index, base::kGamma0)));
+    atomicAdd(&sums[2 * block + 1],
+              static_cast<unsigned long long>(base::keyed(exponents, index, base::kGamma1)));
   }
 };
 
@@ -133,47 +123,111 @@ struct SplitBlock {
     std::uint32_t sums[kWarps];
   };
 
-  __device__ static void tile(const SplitArgs& args, std::uint64_t tile, Shared& shared) {
-    const std::uint64_t first_block = tile * args.tile_blocks;
-    const std::uint64_t first = first_block * args.block_size;
-    const std::uint64_t rest = args.numel - first;
-    const std::uint64_t whole = static_cast<std::uint64_t>(args.tile_blocks) * args.block_size;
-    const auto values = static_cast<std::uint32_t>(rest < whole ? rest : whole);
-    const auto blocks = static_cast<std::uint32_t>(block_count(values, args.block_size));
-    const bool hashing = args.new_hashes != nullptr;
-    if (hashing) {
-      shared.hashes.clear(blocks);
-      __syncthreads();  // before any thread adds
+  // A tile of values [first, first + values).
+  struct Extent {
+    std::uint64_t first_block;
+    std::uint64_t first;
+    std::uint32_t values;
+    std::uint32_t blocks;
+  };
+
+  // Splits the group at `at` of the tile; returns its exponents.
+  __device__ static std::uint64_t group(const SplitArgs& args, const Extent& extent,
+                                        std::uint32_t at, std::uint32_t count,
+                                        const Words8<Format>& words, Shared& shared) {
+    const std::uint64_t exponents = exponents_of<Format>(words);
+    SignMantissa<Format>::store(words, args.sign_mantissa, extent.first + at, count, args.numel);
+    if constexpr (!kDelta) {
+      // The scratch is padded.
+      store_bytes(exponents, args.exponents + extent.first + at, 8);
+      shared.histogram.add(exponents, count);
     }
+    return exponents;
+  }
+
+  // Without hashes, or with blocks of any size: a thread owns a group, sums meet in shared memory.
+  __device__ static void any_blocks(const SplitArgs& args, const Extent& extent, Shared& shared) {
     const auto* src = reinterpret_cast<const typename Format::Word*>(args.src);
-    for (std::uint32_t base = 0; base < values; base += 8 * kThreads) {
-      const std::uint32_t at = base + 8 * threadIdx.x;
-      const std::uint32_t count = at >= values ? 0 : values - at < 8 ? values - at : 8;
-      std::uint64_t exponents = 0;
-      if (count > 0) {
-        const auto words = load_words<Format>(src, first + at, count, args.wide);
-        exponents = exponents_of<Format>(words);
-        SignMantissa<Format>::store(words, args.sign_mantissa, first + at, count, args.numel);
-        if constexpr (!kDelta) {
-          store_bytes(exponents, args.exponents + first + at, 8);  // the scratch is padded
-          shared.histogram.add(exponents, count);
-        }
-      }
-      if (hashing) {
-        shared.hashes.add(exponents, at, args.block_size, count > 0);
+    for (std::uint32_t at = 8 * threadIdx.x; at < extent.values; at += 8 * kThreads) {
+      const std::uint32_t count = extent.values - at < 8 ? extent.values - at : 8;
+      const auto words = load_words<Format>(src, extent.first + at, count, args.wide);
+      const std::uint64_t exponents = group(args, extent, at, count, words, shared);
+      if (args.new_hashes != nullptr) {
+        shared.hashes.add(exponents, at, args.block_size);
       }
     }
-    if (hashing) {
-      __syncthreads();  // all sums are in
-      const std::uint32_t changed = finish_blocks<kDelta>(args, first_block, blocks, shared.hashes);
-      if constexpr (kDelta) {
-        const std::uint32_t sum = block_sum(changed, shared.sums);
-        if (threadIdx.x == 0) {
-          args.tile_changed[tile] = sum;
+  }
+
+  // Blocks of a multiple of 256 values: a warp owns a block, so that sums stay in registers.
+  __device__ static void warp_blocks(const SplitArgs& args, const Extent& extent, Shared& shared) {
+    constexpr std::uint32_t kUnroll = 2;
+    const auto* src = reinterpret_cast<const typename Format::Word*>(args.src);
+    for (std::uint32_t b = warp_id(); b < extent.blocks; b += kWarps) {
+      unsigned long long low = 0;
+      unsigned long long high = 0;
+      const std::uint32_t begin = b * args.block_size;
+      for (std::uint32_t base = 0; base < args.block_size; base += 256 * kUnroll) {
+        Words8<Format> words[kUnroll];
+        std::uint32_t counts[kUnroll];
+#pragma unroll
+        for (std::uint32_t u = 0; u < kUnroll; ++u) {
+          const std::uint32_t offset = base + 256 * u + 8 * lane_id();
+          const std::uint32_t at = begin + offset;
+          const bool inside = offset < args.block_size && at < extent.values;
+          counts[u] = !inside ? 0 : extent.values - at < 8 ? extent.values - at : 8;
+          if (counts[u] > 0) {
+            words[u] = load_words<Format>(src, extent.first + at, counts[u], args.wide);
+          }
+        }
+#pragma unroll
+        for (std::uint32_t u = 0; u < kUnroll; ++u) {
+          if (counts[u] > 0) {
+            const std::uint32_t offset = base + 256 * u + 8 * lane_id();
+            const std::uint64_t exponents =
+                group(args, extent, begin + offset, counts[u], words[u], shared);
+            low += base::keyed(exponents, offset / 8, base::kGamma0);
+            high += base::keyed(exponents, offset / 8, base::kGamma1);
+          }
         }
       }
-      __syncthreads();  // before the next tile clears them
+      low = warp_sum(low);
+      high = warp_sum(high);
+      if (lane_id() == 0) {
+        shared.hashes.sums[2 * b] = low;
+        shared.hashes.sums[2 * b + 1] = high;
+      }
     }
+  }
+
+  __device__ static void tile(const SplitArgs& args, std::uint64_t tile, Shared& shared) {
+    Extent extent{};
+    extent.first_block = tile * args.tile_blocks;
+    extent.first = extent.first_block * args.block_size;
+    const std::uint64_t rest = args.numel - extent.first;
+    const std::uint64_t whole = static_cast<std::uint64_t>(args.tile_blocks) * args.block_size;
+    extent.values = static_cast<std::uint32_t>(rest < whole ? rest : whole);
+    extent.blocks = static_cast<std::uint32_t>(block_count(extent.values, args.block_size));
+    if (args.new_hashes == nullptr) {
+      any_blocks(args, extent, shared);
+      return;
+    }
+    if (args.block_size % 256 == 0) {
+      warp_blocks(args, extent, shared);
+    } else {
+      shared.hashes.clear(extent.blocks);
+      __syncthreads();  // before any thread adds
+      any_blocks(args, extent, shared);
+    }
+    __syncthreads();  // all sums are in
+    const std::uint32_t changed =
+        finish_blocks<kDelta>(args, extent.first_block, extent.blocks, shared.hashes);
+    if constexpr (kDelta) {
+      const std::uint32_t sum = block_sum(changed, shared.sums);
+      if (threadIdx.x == 0) {
+        args.tile_changed[tile] = sum;
+      }
+    }
+    __syncthreads();  // before the next tile replaces the sums
   }
 
   // Of the block that comes last.

@@ -42,6 +42,21 @@ __device__ inline void normalise_in_warp(const unsigned long long* counts, std::
   }
 }
 
+// What a warp needs of a symbol, in two registers. x: 2^n - frequency in bits 19 to 30, what to add
+// in bits 5 to 17, the shift in bits 0 to 4, where a funnel shift looks for it; y: the reciprocal.
+// x + rest * 2^19 reaches 2^31 exactly when x reaches frequency * 2^(31 - n). The quotient is the
+// upper half of x times the reciprocal, shifted; a frequency of 1, whose reciprocal has 33 bits,
+// takes one less and adds the difference.
+__device__ inline uint2 pack_entry(const RansEncodeSymbol& symbol) {
+  const std::uint32_t cum = symbol.packed & 0xFFF;
+  const std::uint32_t rest = symbol.packed >> 12 & 0x1FFF;
+  const std::uint32_t shift = symbol.packed >> 25;
+  if (shift == 0) {
+    return {rest << 19 | (cum + rest) << 5, 0xFFFFFFFFU};
+  }
+  return {rest << 19 | cum << 5 | (shift - 1), symbol.reciprocal};
+}
+
 // Writes state.frequencies, state.table and state.table_bytes for state.counts, whose sum is
 // `symbols`, and clears the counts. All threads of one block call it, after their counts are
 // visible.
@@ -76,7 +91,7 @@ __device__ inline void build_encode_table(EncodeState& state, std::uint64_t symb
       const std::uint32_t symbol = 8 * lane_id() + i;
       state.frequencies[symbol] = own[i];
       if (own[i] != 0) {
-        state.table[symbol] = make_encode_symbol(own[i], cum, kRansProbBits);
+        state.table[symbol] = pack_entry(make_encode_symbol(own[i], cum, kRansProbBits));
       }
       cum += own[i];
       state.counts[symbol] = 0;
@@ -89,6 +104,60 @@ __device__ inline void build_encode_table(EncodeState& state, std::uint64_t symb
     }
   }
   __syncthreads();
+}
+
+// Writes the section's table as write_rans_table does. All threads of one block of kThreads.
+__device__ inline void write_table_in_block(const EncodeState& state, std::uint32_t segment_log2,
+                                            std::byte* to) {
+  __shared__ std::uint32_t frequencies[256];
+  __shared__ std::uint32_t ranks[kWarps];
+  __shared__ unsigned present_bits[kWarps];
+  const std::uint32_t symbol = threadIdx.x;
+  const std::uint32_t frequency = state.frequencies[symbol];
+  frequencies[symbol] = frequency;
+  const unsigned mask = __ballot_sync(kFullWarp, frequency != 0);
+  if (lane_id() == 0) {
+    present_bits[warp_id()] = mask;
+    ranks[warp_id()] = __popc(mask);
+  }
+  __syncthreads();  // bits and counts of all warps are there
+  std::uint32_t before = __popc(mask & ((1U << lane_id()) - 1));
+  std::uint32_t present = 0;
+  std::uint32_t first = 256;
+  std::uint32_t last = 0;
+  for (std::uint32_t w = 0; w < kWarps; ++w) {
+    before += w < warp_id() ? ranks[w] : 0;
+    present += ranks[w];
+    if (present_bits[w] != 0) {
+      first = first == 256 ? 32 * w + __ffs(present_bits[w]) - 1 : first;
+      last = 32 * w + 31 - __clz(present_bits[w]);
+    }
+  }
+  const std::uint32_t presence = (last - first + 8) / 8;
+  const std::uint32_t bytes = rans_table_bytes(first, last, present);
+  if (frequency != 0) {
+    base::store_le(to + 12 + presence + 2 * before, static_cast<std::uint8_t>(frequency - 1));
+    base::store_le(to + 13 + presence + 2 * before,
+                   static_cast<std::uint8_t>((frequency - 1) >> 8));
+  }
+  if (threadIdx.x < presence) {
+    std::uint32_t bits = 0;
+    for (std::uint32_t i = 0; i < 8; ++i) {
+      const std::uint32_t s = first + 8 * threadIdx.x + i;
+      bits |= (s <= last && frequencies[s] != 0 ? 1U : 0U) << i;
+    }
+    to[12 + threadIdx.x] = static_cast<std::byte>(bits);
+  }
+  if (threadIdx.x == 0) {
+    base::store_le(to, state.symbols);
+    base::store_le(to + 8, static_cast<std::uint8_t>(kRansProbBits));
+    base::store_le(to + 9, static_cast<std::uint8_t>(segment_log2));
+    base::store_le(to + 10, static_cast<std::uint8_t>(first));
+    base::store_le(to + 11, static_cast<std::uint8_t>(last));
+    for (std::uint32_t at = 12 + presence + 2 * present; at < bytes; ++at) {
+      to[at] = std::byte{0};
+    }
+  }
 }
 
 }  // namespace ciera::codec::cuda
