@@ -1,7 +1,7 @@
 // The CUDA codec alone: time on the GPU of encode, decode, the pass over the shard and the merge,
 // beside a device copy of the same run. Prints a table and writes JSON lines.
 //
-//   gpu_codec_bench STEPS.bin LABEL OUT.jsonl [max_bytes]
+//   gpu_codec_bench STEPS.bin LABEL OUT.jsonl [max_bytes [min_bytes]]
 //
 // STEPS.bin: two consecutive training steps of BF16 words, as bench/gpu_codec_bench.py writes them:
 // the number of values (8 bytes), then both steps. Larger shards are made by tiling with a
@@ -284,17 +284,18 @@ void run_case(codec::CodecBackend& backend, const Trace& trace, const std::strin
 
 int main(int argc, char** argv) {
   if (argc < 4) {
-    std::fprintf(stderr, "usage: %s STEPS.bin LABEL OUT.jsonl [max_bytes]\n", argv[0]);
+    std::fprintf(stderr, "usage: %s STEPS.bin LABEL OUT.jsonl [max_bytes [min_bytes]]\n", argv[0]);
     return 2;
   }
   const Trace trace = read_trace(argv[1]);
   const std::uint64_t most = argc > 4 ? std::stoull(argv[4]) : 1ULL << 30;
+  const std::uint64_t least = argc > 5 ? std::stoull(argv[5]) : 64ULL << 10;
   std::ofstream json(argv[3], std::ios::app);
   const auto backend = codec::cuda::make_cuda_backend(0);
   std::printf("%-10s %-14s %10s %5s %6s %7s | %8s %7s %8s %7s | %6s %6s\n", "data", "mode", "bytes",
               "q", "wire", "copy", "enc us", "GB/s", "dec us", "GB/s", "split", "merge");
   for (const ReuseMode mode : {ReuseMode::kExponentOnly, ReuseMode::kExponentBlock}) {
-    for (std::uint64_t bytes = 64ULL << 10; bytes <= most; bytes *= 4) {
+    for (std::uint64_t bytes = least; bytes <= most; bytes *= 4) {
       run_case(*backend, trace, argv[2], mode, bytes, json);
     }
   }

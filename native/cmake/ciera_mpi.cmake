@@ -28,6 +28,8 @@ if(CIERA_MPI AND MPI_C_FOUND)
   add_library(ciera::ciera_mpi ALIAS ciera_mpi)
   target_include_directories(ciera_mpi PRIVATE native/src)
   target_link_libraries(ciera_mpi PUBLIC ciera PRIVATE MPI::MPI_C)
+  # The C++ bindings that old MPIs add to mpi.h for C++ need a library of their own.
+  target_compile_definitions(ciera_mpi PRIVATE OMPI_SKIP_MPICXX=1 MPICH_SKIP_MPICXX=1)
 else()
   set(ciera_with_mpi OFF)
 endif()
