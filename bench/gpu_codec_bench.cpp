@@ -1,7 +1,7 @@
 // The CUDA codec alone: time on the GPU of encode, decode, the pass over the shard and the merge,
 // beside a device copy of the same run. Prints a table and writes JSON lines.
 //
-//   gpu_codec_bench STEPS.bin LABEL OUT.jsonl [max_bytes [min_bytes]]
+//   gpu_codec_bench STEPS.bin LABEL OUT.jsonl [max_bytes [min_bytes [mode]]]
 //
 // STEPS.bin: two consecutive training steps of BF16 words, as bench/gpu_codec_bench.py writes them:
 // the number of values (8 bytes), then both steps. Larger shards are made by tiling with a
@@ -114,7 +114,7 @@ class Case {
     frame_ = Buffer(memory_, codec::max_frame_bytes(params_));
     exponents_ = Buffer(memory_, stateful_ ? numel : 1);
     scratch_ = Buffer(memory_, codec::cuda::encode_scratch_bytes(params_));
-    symbols_ = Buffer(memory_, codec::cuda::decode_symbol_bytes(params_));
+    list_ = Buffer(memory_, codec::cuda::decode_list_bytes(params_));
     tiles_ = Buffer(memory_, codec::cuda::decode_tile_bytes(params_));
     states_ = Buffer(memory_, sizeof(EncodeState) + sizeof(DecodeState) + 1024);
     result_ = Buffer(pinned_, sizeof(codec::EncodeResult));
@@ -209,8 +209,8 @@ class Case {
             .exponents =
                 stateful_ ? reinterpret_cast<std::uint8_t*>(exponents_.span().data()) : nullptr,
             .dst = dst(i),
-            .symbols = reinterpret_cast<std::uint8_t*>(symbols_.span().data()),
             .tile_changed = reinterpret_cast<std::uint32_t*>(tiles_.span().data()),
+            .list = reinterpret_cast<std::uint32_t*>(list_.span().data()),
             .state = reinterpret_cast<DecodeState*>(states),
             .verdict = reinterpret_cast<DecodeVerdict*>(verdict),
             .refused = reinterpret_cast<unsigned*>(verdict + 256)};
@@ -223,15 +223,13 @@ class Case {
   int multiprocessors_ = 1;
   exec::CudaMemory memory_{0};
   exec::PinnedMemory pinned_;
-  Buffer src_, dst_, hashes_, frame_, exponents_, scratch_, symbols_, tiles_, states_, result_;
+  Buffer src_, dst_, hashes_, frame_, exponents_, scratch_, list_, tiles_, states_, result_;
 };
 
 // Bytes that the pass over the shard and the merge must move at least: every input once, every
 // output once.
 double split_bytes(std::uint64_t numel) { return 3.0 * static_cast<double>(numel); }
-double merge_bytes(std::uint64_t numel, double changed) {
-  return (4.0 + changed) * static_cast<double>(numel);
-}
+double merge_bytes(std::uint64_t numel) { return 4.0 * static_cast<double>(numel); }
 
 void run_case(codec::CodecBackend& backend, const Trace& trace, const std::string& label,
               ReuseMode mode, std::uint64_t bytes, std::ofstream& json) {
@@ -259,7 +257,7 @@ void run_case(codec::CodecBackend& backend, const Trace& trace, const std::strin
   const double copy_gbps = 2 * raw / copy_us / 1000;
   const double split_share = split_bytes(bytes / 2) / split_us / 1000 / copy_gbps;
   const double merge_share =
-      one.stateful() ? merge_bytes(bytes / 2, q) / merge_us / 1000 / copy_gbps : 0;
+      one.stateful() ? merge_bytes(bytes / 2) / merge_us / 1000 / copy_gbps : 0;
   std::printf(
       "%-10s %-14s %10llu %5.2f %6.3f %7.0f | %8.1f %7.0f %8.1f %7.0f | %5.0f%% %5.0f%% %s\n",
       label.c_str(), std::string(name(mode)).c_str(), static_cast<unsigned long long>(bytes), q,
@@ -284,18 +282,23 @@ void run_case(codec::CodecBackend& backend, const Trace& trace, const std::strin
 
 int main(int argc, char** argv) {
   if (argc < 4) {
-    std::fprintf(stderr, "usage: %s STEPS.bin LABEL OUT.jsonl [max_bytes [min_bytes]]\n", argv[0]);
+    std::fprintf(stderr, "usage: %s STEPS.bin LABEL OUT.jsonl [max_bytes [min_bytes [mode]]]\n",
+                 argv[0]);
     return 2;
   }
   const Trace trace = read_trace(argv[1]);
   const std::uint64_t most = argc > 4 ? std::stoull(argv[4]) : 1ULL << 30;
   const std::uint64_t least = argc > 5 ? std::stoull(argv[5]) : 64ULL << 10;
+  const std::string only = argc > 6 ? argv[6] : "";
   std::ofstream json(argv[3], std::ios::app);
   const auto backend = codec::cuda::make_cuda_backend(0);
   std::printf("%-10s %-14s %10s %5s %6s %7s | %8s %7s %8s %7s | %6s %6s\n", "data", "mode", "bytes",
               "q", "wire", "copy", "enc us", "GB/s", "dec us", "GB/s", "split", "merge");
   for (const ReuseMode mode : {ReuseMode::kExponentOnly, ReuseMode::kExponentBlock}) {
     for (std::uint64_t bytes = least; bytes <= most; bytes *= 4) {
+      if (!only.empty() && only != name(mode)) {
+        continue;
+      }
       run_case(*backend, trace, argv[2], mode, bytes, json);
     }
   }

@@ -39,6 +39,23 @@ __device__ T block_sum(T value, T* shared) {
   return sum;
 }
 
+// The sum of the values of this thread and those before it. `shared` as in block_sum.
+__device__ inline std::uint32_t block_inclusive_scan(std::uint32_t value, std::uint32_t* shared) {
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const std::uint32_t left = __shfl_up_sync(kFullWarp, value, step);
+    value += lane_id() >= step ? left : 0;
+  }
+  if (lane_id() == 31) {
+    shared[warp_id()] = value;
+  }
+  __syncthreads();
+  for (std::uint32_t w = 0; w < warp_id(); ++w) {
+    value += shared[w];
+  }
+  return value;
+}
+
 // Replaces counts[0, size) in global memory by the sums of those before, and returns the whole sum
 // in every thread. All threads of the block take part.
 template <class Count>

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "codec/cuda/block_ops.cuh"
+#include "codec/cuda/changed_list.cuh"
 #include "codec/cuda/checksum.cuh"
 #include "codec/cuda/decode_state.hpp"
 
@@ -40,16 +41,11 @@ struct CheckBlock {
     __syncthreads();  // the scan reads what other threads counted
     const std::uint64_t changed = block_exclusive_scan(call.tile_changed, tiles, shared.scan);
     if (threadIdx.x == 0) {
-      const std::uint64_t last = blocks - 1;
-      const auto last_byte = static_cast<std::uint32_t>(bitmap[bytes - 1]);
-      const bool last_changed = (last_byte >> (last % 8) & 1) != 0;
-      const std::uint64_t missing =
-          expected.block_size - block_values(last, expected.numel, expected.block_size);
-      if (last_byte >> (last % 8) >> 1 != 0) {
+      if (static_cast<std::uint32_t>(bitmap[bytes - 1]) >> ((blocks - 1) % 8) >> 1 != 0) {
         shared.verdict = Verdict::kBadBitmap;
       }
       call.verdict->info.changed_blocks = changed;
-      state.symbols = changed * expected.block_size - (last_changed ? missing : 0);
+      state.symbols = changed_symbols(bitmap, changed, expected.numel, expected.block_size);
     }
     __syncthreads();
   }
@@ -159,21 +155,8 @@ struct CheckBlock {
       state.segment_log2 = shared.table.segment_log2;
     }
     const std::uint32_t frequency = shared.table.frequencies[threadIdx.x];
-    std::uint32_t end = frequency;
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-      const std::uint32_t left = __shfl_up_sync(kFullWarp, end, step);
-      end += lane_id() >= step ? left : 0;
-    }
-    if (lane_id() == 31) {
-      shared.cum[warp_id()] = end;
-    }
-    __syncthreads();
-    for (std::uint32_t w = 0; w < warp_id(); ++w) {
-      end += shared.cum[w];
-    }
+    const std::uint32_t end = block_inclusive_scan(frequency, shared.sums);
     const std::uint32_t begin = end - frequency;
-    __syncthreads();  // cum is about to hold something else
     shared.cum[threadIdx.x] = begin;
     __syncthreads();
     // By slot, so that one very frequent symbol does not keep one thread busy.
@@ -231,6 +214,7 @@ struct CheckBlock {
     __syncthreads();
     if (threadIdx.x == 0) {
       call.verdict->verdict = shared.verdict;
+      state.without_list = delta && shared.verdict == Verdict::kOk ? 0 : 1;
       if (shared.verdict != Verdict::kOk) {
         atomicExch(call.refused, 1U);
       }
@@ -240,7 +224,7 @@ struct CheckBlock {
 
 __global__ void __launch_bounds__(kThreads) check_kernel(DecodeCall call) {
   __shared__ CheckBlock::Shared shared;
-  const std::uint64_t sum = block_sum(checksum_share(call.frame, call.frame_bytes), shared.scan);
+  const std::uint64_t sum = block_sum(checksum_share(call.frame, 0, call.frame_bytes), shared.scan);
   if (threadIdx.x == 0) {
     atomicAdd(&call.state->checksum_sum, static_cast<unsigned long long>(sum));
   }

@@ -9,27 +9,41 @@
 
 namespace ciera::codec::cuda {
 
-// This thread's share of the sum over a frame's words (docs/wire-format.md, section 6), its
-// checksum field as it stands. `frame` is aligned to 16 bytes.
-__device__ inline std::uint64_t checksum_share(const std::byte* frame, std::uint64_t bytes) {
-  const std::uint64_t pairs = bytes / 16;
+// This thread's share of the sum over bytes [from, to) of a frame (docs/wire-format.md, section 6),
+// its checksum field as it stands. `frame` is aligned to 16 bytes; from is a multiple of 8, and so
+// is `to` unless it is the frame's end.
+__device__ inline std::uint64_t checksum_share(const std::byte* frame, std::uint64_t from,
+                                               std::uint64_t to) {
+  const auto word = [frame, to](std::uint64_t at) {  // zero-filled
+    if (at + 8 <= to) {
+      return base::keyed(*reinterpret_cast<const std::uint64_t*>(frame + at), at / 8,
+                         base::kGamma0);
+    }
+    std::uint64_t last = 0;
+    for (std::uint64_t b = at; b < to; ++b) {
+      last |= static_cast<std::uint64_t>(frame[b]) << (8 * (b - at));
+    }
+    return base::keyed(last, at / 8, base::kGamma0);
+  };
   const std::uint64_t stride = static_cast<std::uint64_t>(gridDim.x) * kThreads;
   const std::uint64_t start = static_cast<std::uint64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  const auto* words = reinterpret_cast<const ulonglong2*>(frame);
+  const std::uint64_t first_pair = (from + 15) / 16;
+  const std::uint64_t last_pair = to / 16;
+  const auto* pairs = reinterpret_cast<const ulonglong2*>(frame);
   std::uint64_t sum = 0;
 #pragma unroll 4
-  for (std::uint64_t i = start; i < pairs; i += stride) {
-    const ulonglong2 pair = words[i];
+  for (std::uint64_t i = first_pair + start; i < last_pair; i += stride) {
+    const ulonglong2 pair = pairs[i];
     sum +=
         base::keyed(pair.x, 2 * i, base::kGamma0) + base::keyed(pair.y, 2 * i + 1, base::kGamma0);
   }
-  if (start == 0) {  // the last words, zero-filled
-    for (std::uint64_t at = 16 * pairs; at < bytes; at += 8) {
-      std::uint64_t word = 0;
-      for (std::uint64_t b = 0; b < 8 && at + b < bytes; ++b) {
-        word |= static_cast<std::uint64_t>(frame[at + b]) << (8 * b);
-      }
-      sum += base::keyed(word, at / 8, base::kGamma0);
+  if (start == 0 && from < to) {  // what is left at both ends
+    if (from % 16 != 0) {
+      sum += word(from);
+    }
+    for (std::uint64_t at = 16 * (last_pair > first_pair ? last_pair : first_pair); at < to;
+         at += 8) {
+      sum += word(at);
     }
   }
   return sum;

@@ -85,8 +85,8 @@ class CudaBackend final : public CodecBackend {
   // Enough segments that the GPU's warps have one each, but not so many that their states, 128
   // bytes each, cost more than a few percent.
   std::uint32_t segment_log2(std::uint64_t numel) const override {
-    const auto log2 = static_cast<std::uint32_t>(std::bit_width(numel / 2048 | 1) - 1);
-    return std::clamp(log2, 13U, kRansSegmentLog2);
+    const auto log2 = static_cast<std::uint32_t>(std::bit_width(numel / 4096 | 1) - 1);
+    return std::clamp(log2, 12U, kRansSegmentLog2);
   }
 
   std::shared_ptr<void> mark(DeviceStream caller) override {
@@ -241,18 +241,18 @@ class CudaBackend final : public CodecBackend {
     event->hold(after);
   }
 
-  // Frames are decoded one after the other on one stream, so that all share the scratch for a delta
-  // frame's exponents; what a check leaves for the merge is each frame's own.
+  // Frames are decoded one after the other on one stream, so that all share the list of
+  // changed blocks; what a check leaves for the merge is each frame's own.
   std::vector<DecodeCall> decode_calls(std::span<DecodeJob> jobs) {
     std::size_t scratch = 0;
     std::size_t tiles = 0;
     for (const DecodeJob& job : jobs) {
       require_aligned(job.dst, job.expected.dtype);
-      scratch = std::max(scratch, decode_symbol_bytes(job.expected));
+      scratch = std::max(scratch, decode_list_bytes(job.expected));
       tiles += decode_tile_bytes(job.expected);
     }
-    std::byte* symbols = scratch_.reserve(scratch + tiles).data();
-    std::byte* tile_changed = symbols + scratch;
+    std::byte* list = scratch_.reserve(scratch + tiles).data();
+    std::byte* tile_changed = list + scratch;
     const std::size_t state_bytes = align256(sizeof(DecodeState));
     std::byte* states = decode_states_.reserve(jobs.size() * state_bytes).data();
     std::byte* verdicts = verdicts_dev_.reserve(verdict_bytes(jobs.size())).data();
@@ -263,10 +263,12 @@ class CudaBackend final : public CodecBackend {
           {.expected = job.expected,
            .frame = job.frame.data(),
            .frame_bytes = job.frame.size(),
-           .exponents = reinterpret_cast<std::uint8_t*>(job.exponents.data()),
+           .exponents = job.exponents.empty()
+                            ? nullptr
+                            : reinterpret_cast<std::uint8_t*>(job.exponents.data()),
            .dst = job.dst.data(),
-           .symbols = reinterpret_cast<std::uint8_t*>(symbols),
            .tile_changed = reinterpret_cast<std::uint32_t*>(tile_changed),
+           .list = reinterpret_cast<std::uint32_t*>(list),
            .state = reinterpret_cast<DecodeState*>(states + i * state_bytes),
            .verdict = reinterpret_cast<DecodeVerdict*>(verdicts) + i,
            .refused = reinterpret_cast<unsigned*>(verdicts + jobs.size() * sizeof(DecodeVerdict))});

@@ -1,9 +1,10 @@
 // Decoding of a checked frame. A warp decodes a segment of a coded section; a key frame's words are
-// merged as they come out, a delta frame's exponents go to scratch and are merged with the cache in
-// a pass of their own.
+// merged as they come out, a delta frame's exponents go to the cache, which a pass of its own
+// merges with signs and mantissas.
 #pragma once
 
 #include "codec/cuda/block_ops.cuh"
+#include "codec/cuda/changed_list.cuh"
 #include "codec/cuda/decode_state.hpp"
 
 namespace ciera::codec::cuda {
@@ -138,16 +139,18 @@ __device__ bool decode_segment(const std::uint32_t* slots, std::uint32_t prob_bi
   return __all_sync(kFullWarp, started && next == first_word + word_count && x == kRansLow) != 0;
 }
 
-// Exponents as bytes.
-struct ByteSink {
+// Exponents of changed blocks into the cache.
+struct CacheSink {
   using Extra = std::uint8_t;
-  std::uint8_t* to;
+  std::uint8_t* cache;
+  ListWalk walk;
 
   __device__ Extra prefetch(int) const { return 0; }
-  __device__ void put(int k, std::uint32_t slot, Extra) const {
-    to[32 * k] = static_cast<std::uint8_t>(slot);
+  __device__ void put(int, std::uint32_t slot, Extra) {
+    cache[walk.value()] = static_cast<std::uint8_t>(slot);
+    walk.forward();  // symbols come in order
   }
-  __device__ void move(int k) { to += 32 * k; }
+  __device__ void move(int) {}
 };
 
 // Exponents merged with the sign_mantissa section into words, and kept when there is a cache.
@@ -209,14 +212,38 @@ struct WordSink {
   }
 };
 
+// Stored exponents of changed blocks into the cache.
 template <class Format>
-__global__ void __launch_bounds__(32 * kDecodeWarps) rans_decode_kernel(DecodeCall call) {
+__device__ void scatter_stored(const DecodeCall& call) {
+  const DecodeState& state = *call.state;
+  const std::uint32_t block_size = call.expected.block_size;
+  const auto* stored =
+      reinterpret_cast<const std::uint8_t*>(call.frame + state.header.last().offset);
+  const std::uint64_t stride = static_cast<std::uint64_t>(gridDim.x) * blockDim.x;
+  for (std::uint64_t g = static_cast<std::uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+       8 * g < state.symbols; g += stride) {
+    const std::uint64_t j = 8 * g;  // a group lies in one block: blocks are a multiple of 8
+    const std::uint64_t value =
+        static_cast<std::uint64_t>(call.list[j / block_size]) * block_size + j % block_size;
+    const auto count = static_cast<std::uint32_t>(state.symbols - j < 8 ? state.symbols - j : 8);
+    store_bytes(load_exponents8<Format>(stored, j, count), call.exponents + value, count);
+  }
+}
+
+template <class Format>
+__global__ void __launch_bounds__(32 * kDecodeWarps)
+    rans_decode_kernel(const __grid_constant__ DecodeCall call) {
   __shared__ std::uint32_t slots[1U << kRansMaxProbBits];
   __shared__ std::uint64_t rings[kDecodeWarps][WordWindow::kRingWords / 4];
   const DecodeState& state = *call.state;
   const wire::FrameHeader& header = state.header;
-  if (*call.refused != 0 || header.kind == wire::Kind::kRaw ||
-      header.last().coder != Coder::kRans) {
+  if (*call.refused != 0 || header.kind == wire::Kind::kRaw) {
+    return;
+  }
+  if (header.last().coder != Coder::kRans) {
+    if (header.kind == wire::Kind::kDelta) {
+      scatter_stored<Format>(call);
+    }
     return;
   }
   const RansLayout layout = state.layout;
@@ -250,7 +277,8 @@ __global__ void __launch_bounds__(32 * kDecodeWarps) rans_decode_kernel(DecodeCa
     };
     const std::uint64_t lane_first = first + lane_id();
     if (header.kind == wire::Kind::kDelta) {
-      good &= decode(ByteSink{call.symbols + lane_first});
+      good &= decode(
+          CacheSink{call.exponents, ListWalk(call.list, call.expected.block_size, lane_first)});
     } else {
       const auto* rest =
           reinterpret_cast<const std::uint8_t*>(call.frame + header.sections[0].offset);
@@ -267,131 +295,43 @@ __global__ void __launch_bounds__(32 * kDecodeWarps) rans_decode_kernel(DecodeCa
   }
 }
 
-struct MergeArgs {
-  DecodeCall call;
-  std::uint32_t tile_blocks;
-  std::uint64_t tiles;
-  bool wide;  // dst is aligned to 16 bytes
-};
-
-// One group of eight values: exponents from the frame or from the cache, merged with sign and
-// mantissa.
+// What the rans kernel leaves: the words of delta frames, whose exponents are all in the cache by
+// now; key frames with stored exponents; raw frames. `wide`: dst is aligned to 16 bytes.
 template <class Format>
-__device__ void merge_group(const MergeArgs& args, std::uint64_t at, std::uint64_t exponents,
-                            bool keep) {
-  const DecodeCall& call = args.call;
-  const std::uint64_t numel = call.expected.numel;
-  const auto count = static_cast<std::uint32_t>(numel - at < 8 ? numel - at : 8);
-  const wire::FrameHeader& header = call.state->header;
-  const auto* section = reinterpret_cast<const std::uint8_t*>(
-      call.frame + header.sections[header.section_count - 2].offset);
-  Words8<Format> words;
-  SignMantissa<Format>::load(section, at, count, numel, words);
-  merge_exponents<Format>(exponents, words);
-  store_words<Format>(words, reinterpret_cast<typename Format::Word*>(call.dst), at, count,
-                      args.wide);
-  if (keep) {
-    store_bytes(exponents, call.exponents + at, count);
-  }
-}
-
-// A delta frame: a block of threads owns a tile of blocks.
-template <class Format>
-struct MergeBlock {
-  struct Shared {
-    std::uint16_t rank[kMaxTileBlocks];  // changed blocks of the tile before this one
-  };
-  static constexpr std::uint16_t kUnchanged = 0xFFFF;
-
-  __device__ static void rank_blocks(const std::byte* bitmap, std::uint64_t first_block,
-                                     std::uint32_t blocks, Shared& shared) {
-    if (warp_id() == 0) {
-      std::uint32_t count = 0;
-      for (std::uint32_t b = lane_id(); b < (blocks + 31) / 32 * 32; b += 32) {
-        const std::uint64_t block = first_block + b;
-        const bool set =
-            b < blocks && (bitmap[block / 8] >> (block % 8) & std::byte{1}) != std::byte{0};
-        const unsigned mask = __ballot_sync(kFullWarp, set);
-        if (b < blocks) {
-          shared.rank[b] =
-              set ? static_cast<std::uint16_t>(count + __popc(mask & ((1U << lane_id()) - 1)))
-                  : kUnchanged;
-        }
-        count += __popc(mask);
-      }
-    }
-  }
-
-  __device__ static void tile(const MergeArgs& args, std::uint64_t tile, Shared& shared) {
-    const DecodeCall& call = args.call;
-    const std::uint32_t block_size = call.expected.block_size;
-    const std::uint64_t numel = call.expected.numel;
-    const std::uint64_t first_block = tile * args.tile_blocks;
-    const std::uint64_t first = first_block * block_size;
-    const std::uint64_t whole = static_cast<std::uint64_t>(args.tile_blocks) * block_size;
-    const auto values = static_cast<std::uint32_t>(numel - first < whole ? numel - first : whole);
-    const wire::FrameHeader& header = call.state->header;
-    __syncthreads();  // the ranks of the tile before have been read
-    rank_blocks(call.frame + header.sections[0].offset, first_block,
-                static_cast<std::uint32_t>(block_count(values, block_size)), shared);
-    __syncthreads();  // the ranks are there
-    const bool coded = header.last().coder == Coder::kRans;
-    const auto* stored = reinterpret_cast<const std::uint8_t*>(call.frame + header.last().offset);
-    const std::uint64_t out = static_cast<std::uint64_t>(call.tile_changed[tile]) * block_size;
-    for (std::uint32_t at = 8 * threadIdx.x; at < values; at += 8 * kThreads) {
-      const std::uint32_t block = at / block_size;
-      const std::uint16_t rank = shared.rank[block];
-      const std::uint32_t count = values - at < 8 ? values - at : 8;
-      const bool changed = rank != kUnchanged;
-      std::uint64_t exponents = 0;
-      if (!changed) {
-        exponents = load_bytes(call.exponents + first + at, count);
-      } else {
-        const std::uint64_t from =
-            out + static_cast<std::uint64_t>(rank) * block_size + (at - block * block_size);
-        exponents = coded ? load_bytes(call.symbols + from, 8)
-                          : load_exponents8<Format>(stored, from, count);
-      }
-      merge_group<Format>(args, first + at, exponents, changed);
-    }
-  }
-};
-
-// What the rans kernel leaves: delta frames, stored exponents of key frames, raw frames.
-template <class Format>
-__global__ void __launch_bounds__(kThreads) merge_kernel(MergeArgs args) {
-  __shared__ typename MergeBlock<Format>::Shared shared;
-  const DecodeCall& call = args.call;
-  const wire::FrameHeader& header = call.state->header;
-  if (*call.refused != 0) {
-    return;
-  }
-  if (header.kind == wire::Kind::kDelta) {
-    for (std::uint64_t tile = blockIdx.x; tile < args.tiles; tile += gridDim.x) {
-      MergeBlock<Format>::tile(args, tile, shared);
-    }
-    return;
-  }
-  if (header.kind == wire::Kind::kKey && header.last().coder == Coder::kRans) {
-    return;
-  }
+__global__ void __launch_bounds__(kThreads)
+    merge_kernel(const __grid_constant__ DecodeCall call, bool wide) {
   using Word = typename Format::Word;
+  const wire::FrameHeader& header = call.state->header;
+  const bool key = header.kind == wire::Kind::kKey;
+  if (*call.refused != 0 || (key && header.last().coder == Coder::kRans)) {
+    return;
+  }
   const std::uint64_t numel = call.expected.numel;
-  const auto* stored = reinterpret_cast<const std::uint8_t*>(call.frame + header.last().offset);
+  const bool raw = header.kind == wire::Kind::kRaw;
+  const bool keep = call.exponents != nullptr && (raw || key);
+  const auto* last = reinterpret_cast<const std::uint8_t*>(call.frame + header.last().offset);
+  const auto* rest = reinterpret_cast<const std::uint8_t*>(
+      call.frame + (raw ? 0 : header.sections[header.section_count - 2].offset));
   const std::uint64_t stride = static_cast<std::uint64_t>(gridDim.x) * kThreads;
+#pragma unroll 2
   for (std::uint64_t g = static_cast<std::uint64_t>(blockIdx.x) * kThreads + threadIdx.x;
        8 * g < numel; g += stride) {
     const std::uint64_t at = 8 * g;
     const auto count = static_cast<std::uint32_t>(numel - at < 8 ? numel - at : 8);
-    if (header.kind == wire::Kind::kKey) {
-      merge_group<Format>(args, at, load_exponents8<Format>(stored, at, count),
-                          call.exponents != nullptr);
-      continue;
+    Words8<Format> words;
+    std::uint64_t exponents = 0;
+    if (raw) {
+      words = load_words<Format>(reinterpret_cast<const Word*>(last), at, count, true);
+      exponents = exponents_of<Format>(words);
+    } else {
+      exponents =
+          key ? load_exponents8<Format>(last, at, count) : load_bytes(call.exponents + at, count);
+      SignMantissa<Format>::load(rest, at, count, numel, words);
+      merge_exponents<Format>(exponents, words);
     }
-    const auto words = load_words<Format>(reinterpret_cast<const Word*>(stored), at, count, true);
-    store_words<Format>(words, reinterpret_cast<Word*>(call.dst), at, count, args.wide);
-    if (call.exponents != nullptr) {
-      store_bytes(exponents_of<Format>(words), call.exponents + at, count);
+    store_words<Format>(words, reinterpret_cast<Word*>(call.dst), at, count, wide);
+    if (keep) {
+      store_bytes(exponents, call.exponents + at, count);
     }
   }
 }

@@ -16,19 +16,29 @@ unsigned grid_for(std::uint64_t work, std::uint64_t most) {
 
 template <class Format>
 void launch_merge_as(const DecodeCall& call, int multiprocessors, cudaStream_t stream) {
-  const FrameParams& expected = call.expected;
-  const MergeArgs args{call, tile_blocks(expected.numel, expected.block_size),
-                       tile_count(expected.numel, expected.block_size),
-                       reinterpret_cast<std::uintptr_t>(call.dst) % 16 == 0};
-  const std::uint64_t groups = ceil_div(expected.numel, 8ULL * kThreads);
+  const bool wide = reinterpret_cast<std::uintptr_t>(call.dst) % 16 == 0;
+  const std::uint64_t blocks = ceil_div(call.expected.numel, 8ULL * kThreads);
   merge_kernel<Format>
-      <<<grid_for(std::max(args.tiles, groups / 4), 8ULL * multiprocessors), kThreads, 0, stream>>>(
-          args);
+      <<<grid_for(blocks, 16ULL * multiprocessors), kThreads, 0, stream>>>(call, wide);
+  CIERA_CUDA_TRY(cudaGetLastError());
+}
+
+void launch_list(const DecodeCall& call, int multiprocessors, cudaStream_t stream) {
+  const FrameParams& expected = call.expected;
+  const std::uint64_t tiles = tile_count(expected.numel, expected.block_size);
+  const wire::FrameHeader header = make_header(expected, wire::Kind::kDelta);
+  list_kernel<<<grid_for(ceil_div(tiles, kWarps), 8ULL * multiprocessors), kThreads, 0, stream>>>(
+      {call.frame + header.sections[0].offset, block_count(expected.numel, expected.block_size),
+       tile_blocks(expected.numel, expected.block_size), tiles, call.tile_changed, call.list,
+       &call.state->without_list});
   CIERA_CUDA_TRY(cudaGetLastError());
 }
 
 template <class Format>
 void launch_decode_as(const DecodeCall& call, int multiprocessors, cudaStream_t stream) {
+  if (is_delta(call.expected)) {
+    launch_list(call, multiprocessors, stream);
+  }
   // The frame says how long its segments are; the host guesses the sender's choice, and the grid
   // strides over the rest.
   const std::uint64_t segments = rans_segments(call.expected.numel, call.expected.segment_log2);
@@ -43,7 +53,9 @@ void launch_decode_as(const DecodeCall& call, int multiprocessors, cudaStream_t 
 
 }  // namespace
 
-std::size_t decode_symbol_bytes(const FrameParams& params) { return align256(params.numel + 16); }
+std::size_t decode_list_bytes(const FrameParams& params) {
+  return align256(4 * (block_count(params.numel, params.block_size) + kListPadding));
+}
 
 std::size_t decode_tile_bytes(const FrameParams& params) {
   return align256(4 * tile_count(params.numel, params.block_size));

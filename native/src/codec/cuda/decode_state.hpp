@@ -24,6 +24,7 @@ struct DecodeState {
   unsigned long long checksum_sum;
   wire::FrameHeader header;
   std::uint64_t symbols;  // exponents in the frame
+  unsigned without_list;  // set when the frame is refused or no delta frame
   RansLayout layout;
   std::uint32_t prob_bits;
   std::uint32_t segment_log2;
@@ -36,16 +37,16 @@ struct DecodeCall {
   std::uint64_t frame_bytes;
   std::uint8_t* exponents;  // ExpCache; null without state
   std::byte* dst;
-  std::uint8_t* symbols;        // scratch for the exponents of a delta frame
   std::uint32_t* tile_changed;  // scratch: changed blocks before each tile
+  std::uint32_t* list;          // scratch: numbers of changed blocks, with kListPadding
   DecodeState* state;
   DecodeVerdict* verdict;  // GPU memory, cleared before the check
   unsigned* refused;       // GPU memory, one for all frames of a call, cleared before
 };
 
-// Sizes of `symbols`, which calls on one stream may share, and of `tile_changed`, which each has
-// for itself; multiples of 256.
-std::size_t decode_symbol_bytes(const FrameParams& params);
+// Sizes of `list`, which calls on one stream may share, and of `tile_changed`, which each has for
+// itself; multiples of 256.
+std::size_t decode_list_bytes(const FrameParams& params);
 std::size_t decode_tile_bytes(const FrameParams& params);
 
 // Enqueues the check of one frame: everything but what only decoding can find. On a verdict other

@@ -164,19 +164,28 @@ __device__ inline void store_bytes(std::uint64_t packed, std::uint8_t* to, std::
 }
 
 // The sign_mantissa section of a shard of `numel` values: group at value `first`, a multiple of 8.
+// `store` hands every whole 8-byte word it writes to add(word, offset in the section): those of
+// whole groups, in the first kSummedBytes bytes a value.
 template <class Format>
 struct SignMantissa;
 
 template <>
 struct SignMantissa<Bf16> {
+  static constexpr std::uint32_t kSummedBytes = 1;
+  template <class Add>
   __device__ static void store(const Words8<Bf16>& words, std::uint8_t* section,
-                               std::uint64_t first, std::uint32_t count, std::uint64_t) {
+                               std::uint64_t first, std::uint32_t count, std::uint64_t,
+                               const Add& add) {
     std::uint32_t pairs[4];
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       pairs[k] = (words.reg[k] & 0x007F007F) | (words.reg[k] >> 8 & 0x00800080);
     }
-    store_bytes(bytes_of_halves(pairs, kLowBytes), section + first, count);
+    const std::uint64_t packed = bytes_of_halves(pairs, kLowBytes);
+    store_bytes(packed, section + first, count);
+    if (count == 8) {
+      add(packed, first);
+    }
   }
   // Sign and mantissa where they stand in a word, the exponent zero.
   __device__ static void load(const std::uint8_t* section, std::uint64_t first, std::uint32_t count,
@@ -192,14 +201,21 @@ struct SignMantissa<Bf16> {
 
 template <>
 struct SignMantissa<Fp16> {
+  static constexpr std::uint32_t kSummedBytes = 1;  // the packed bits stand at any offset
+  template <class Add>
   __device__ static void store(const Words8<Fp16>& words, std::uint8_t* section,
-                               std::uint64_t first, std::uint32_t count, std::uint64_t numel) {
+                               std::uint64_t first, std::uint32_t count, std::uint64_t numel,
+                               const Add& add) {
     std::uint32_t high[4];
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       high[k] = (words.reg[k] >> 8 & 0x00030003) | (words.reg[k] >> 13 & 0x00040004);
     }
-    store_bytes(bytes_of_halves(words.reg, kLowBytes), section + first, count);
+    const std::uint64_t low = bytes_of_halves(words.reg, kLowBytes);
+    store_bytes(low, section + first, count);
+    if (count == 8) {
+      add(low, first);
+    }
     std::uint8_t* planes = section + numel + 3 * (first / 8);
     const std::uint64_t packed = bytes_of_halves(high, kLowBytes);
 #pragma unroll
@@ -226,8 +242,11 @@ struct SignMantissa<Fp16> {
 
 template <>
 struct SignMantissa<Fp32> {
+  static constexpr std::uint32_t kSummedBytes = 3;
+  template <class Add>
   __device__ static void store(const Words8<Fp32>& words, std::uint8_t* section,
-                               std::uint64_t first, std::uint32_t count, std::uint64_t) {
+                               std::uint64_t first, std::uint32_t count, std::uint64_t,
+                               const Add& add) {
     std::uint64_t packed[3] = {};
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -240,6 +259,9 @@ struct SignMantissa<Fp32> {
     }
     for_parts(count, [&](std::uint32_t part, std::uint32_t bytes) {
       store_bytes(packed[part], section + 3 * first + 8 * part, bytes);
+      if (count == 8) {
+        add(packed[part], 3 * first + 8 * part);
+      }
     });
   }
   __device__ static void load(const std::uint8_t* section, std::uint64_t first, std::uint32_t count,

@@ -11,14 +11,15 @@ namespace {
 constexpr std::uint64_t align256(std::uint64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 struct ScratchSizes {
-  std::uint64_t exponents, words, segment_words, segment_states, tile_changed;
+  std::uint64_t words, segment_words, segment_states, tile_changed, list;
 };
 
 ScratchSizes scratch_sizes(const FrameParams& params) {
   const std::uint64_t segments = rans_segments(params.numel, params.segment_log2);
-  return {align256(params.numel + 16), align256(2 * (segments << params.segment_log2)),
-          align256(4 * segments), align256(kRansStateBytes * segments),
-          align256(4 * tile_count(params.numel, params.block_size))};
+  return {align256(2 * (segments << params.segment_log2)), align256(4 * segments),
+          align256(kRansStateBytes * segments),
+          align256(4 * tile_count(params.numel, params.block_size)),
+          align256(4 * (block_count(params.numel, params.block_size) + kListPadding))};
 }
 
 unsigned grid_for(std::uint64_t work, std::uint64_t most) {
@@ -38,12 +39,11 @@ SplitArgs split_args(const EncodeCall& call) {
           .tile_blocks = tile_blocks(params.numel, params.block_size),
           .tiles = tile_count(params.numel, params.block_size),
           .wide = is_wide(call.src),
-          .sign_mantissa =
-              reinterpret_cast<std::uint8_t*>(call.frame + header.sections[delta ? 1 : 0].offset),
-          .exponents = call.scratch.exponents,
+          .frame = call.frame,
+          .sign_mantissa = header.sections[delta ? 1 : 0].offset,
+          .bitmap = header.sections[0].offset,
           .old_hashes = call.old_hashes,
           .new_hashes = params.mode == ReuseMode::kExponentBlock ? call.new_hashes : nullptr,
-          .bitmap = call.frame + header.sections[0].offset,
           .tile_changed = call.scratch.tile_changed,
           .state = call.state};
 }
@@ -64,21 +64,26 @@ template <class Format>
 void launch_encode_as(const EncodeCall& call, int multiprocessors, cudaStream_t stream) {
   const FrameParams& params = call.params;
   launch_split_as<Format>(call, multiprocessors, stream);
+  const std::uint64_t segments = rans_segments(params.numel, params.segment_log2);
+  const unsigned rans_grid = grid_for(ceil_div(segments, kEncodeWarps), 1U << 30);
+  const RansEncodeArgs rans_args{params, call.src, call.scratch, call.state};
   if (is_delta(params)) {
     const SplitArgs args = split_args(call);
-    compact_kernel<Format>
-        <<<grid_for(args.tiles, 8ULL * multiprocessors), kThreads, 0, stream>>>(args);
+    list_kernel<<<grid_for(ceil_div(args.tiles, kWarps), 8ULL * multiprocessors), kThreads, 0,
+                  stream>>>({call.frame + args.bitmap, block_count(params.numel, params.block_size),
+                             args.tile_blocks, args.tiles, args.tile_changed, call.scratch.list,
+                             nullptr});
     CIERA_CUDA_TRY(cudaGetLastError());
+    rans_encode_kernel<Format, true><<<rans_grid, 32 * kEncodeWarps, 0, stream>>>(rans_args);
+  } else {
+    rans_encode_kernel<Format, false><<<rans_grid, 32 * kEncodeWarps, 0, stream>>>(rans_args);
   }
-  const std::uint64_t segments = rans_segments(params.numel, params.segment_log2);
-  rans_encode_kernel<<<grid_for(ceil_div(segments, kEncodeWarps), 1U << 30), 32 * kEncodeWarps, 0,
-                       stream>>>({params, call.scratch, call.state});
   CIERA_CUDA_TRY(cudaGetLastError());
   const unsigned grid = grid_for(ceil_div(params.numel, 8ULL * kThreads), 8ULL * multiprocessors);
   assemble_kernel<Format><<<grid, kThreads, 0, stream>>>(
       {params, call.scratch, call.state, call.src, is_wide(call.src), call.frame});
   CIERA_CUDA_TRY(cudaGetLastError());
-  seal_kernel<<<grid, kThreads, 0, stream>>>(
+  seal_kernel<Format><<<grid, kThreads, 0, stream>>>(
       call.state, call.frame, block_count(params.numel, params.block_size), call.result);
   CIERA_CUDA_TRY(cudaGetLastError());
 }
@@ -87,15 +92,12 @@ void launch_encode_as(const EncodeCall& call, int multiprocessors, cudaStream_t 
 
 std::size_t encode_scratch_bytes(const FrameParams& params) {
   const ScratchSizes sizes = scratch_sizes(params);
-  return sizes.exponents + sizes.words + sizes.segment_words + sizes.segment_states +
-         sizes.tile_changed;
+  return sizes.words + sizes.segment_words + sizes.segment_states + sizes.tile_changed + sizes.list;
 }
 
 EncodeScratch divide_encode_scratch(const FrameParams& params, std::byte* scratch) {
   const ScratchSizes sizes = scratch_sizes(params);
   EncodeScratch parts{};
-  parts.exponents = reinterpret_cast<std::uint8_t*>(scratch);
-  scratch += sizes.exponents;
   parts.words = reinterpret_cast<std::uint16_t*>(scratch);
   scratch += sizes.words;
   parts.segment_words = reinterpret_cast<std::uint32_t*>(scratch);
@@ -103,6 +105,8 @@ EncodeScratch divide_encode_scratch(const FrameParams& params, std::byte* scratc
   parts.segment_states = reinterpret_cast<std::uint32_t*>(scratch);
   scratch += sizes.segment_states;
   parts.tile_changed = reinterpret_cast<std::uint32_t*>(scratch);
+  scratch += sizes.tile_changed;
+  parts.list = reinterpret_cast<std::uint32_t*>(scratch);
   return parts;
 }
 

@@ -14,9 +14,10 @@ namespace ciera::codec::cuda {
 // Zero before the first encode; every encode leaves counts, sums and tickets at zero.
 struct EncodeState {
   unsigned ticket;
-  unsigned long long counts[256];  // of each exponent sent
-  unsigned long long checksum_sum;
-  std::uint64_t symbols;  // exponents sent
+  unsigned long long counts[256];   // of each exponent sent
+  unsigned long long split_sum;     // checksum share of what the pass over the shard wrote
+  unsigned long long checksum_sum;  // and of everything else
+  std::uint64_t symbols;            // exponents sent
   std::uint64_t changed_blocks;
   std::uint32_t table_bytes;  // of the rans section; 0 when there are no symbols
   std::uint32_t frequencies[256];
@@ -28,7 +29,7 @@ struct EncodeState {
 // Large shards have larger tiles: less is done once a tile.
 inline constexpr std::uint32_t kMaxTileBlocks = 1024;
 CIERA_HD constexpr std::uint32_t tile_blocks(std::uint64_t numel, std::uint32_t block_size) {
-  const std::uint32_t values = block_size >= 256 && numel >= (1U << 24) ? 32768 : 8192;
+  const std::uint32_t values = block_size >= 256 && numel >= (1U << 24) ? 16384 : 8192;
   const std::uint32_t fitting = values / block_size / 8 * 8;
   return fitting == 0 ? 8 : fitting;
 }
@@ -38,12 +39,13 @@ CIERA_HD constexpr std::uint64_t tile_count(std::uint64_t numel, std::uint32_t b
 
 // Places in the backend's scratch memory.
 struct EncodeScratch {
-  std::uint8_t* exponents;        // sent ones, padded to a multiple of 16
   std::uint16_t* words;           // 2^segment_log2 a segment, filled from the end
   std::uint32_t* segment_words;   // how many, then where they end in the section
   std::uint32_t* segment_states;  // 32 a segment
   std::uint32_t* tile_changed;    // changed blocks of a tile, then those before it
+  std::uint32_t* list;            // numbers of changed blocks, with kListPadding
 };
+inline constexpr std::uint32_t kListPadding = 8;
 
 struct EncodeCall {
   FrameParams params;

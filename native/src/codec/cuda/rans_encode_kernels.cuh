@@ -3,6 +3,7 @@
 #pragma once
 
 #include "codec/cuda/block_ops.cuh"
+#include "codec/cuda/changed_list.cuh"
 #include "codec/cuda/checksum.cuh"
 #include "codec/cuda/encode_state.hpp"
 #include "codec/cuda/table_kernels.cuh"
@@ -11,55 +12,86 @@ namespace ciera::codec::cuda {
 
 inline constexpr std::uint32_t kEncodeWarps = 4;  // few, so that small shards reach many SMs
 
-// Codes symbols [0, count) and writes the words so that they end at `end`; returns how many. `x`
-// becomes this lane's final state. Steps go backwards, as the format wants.
-__device__ inline std::uint32_t encode_segment(const uint2* table, const std::uint8_t* symbols,
-                                               std::uint32_t count, std::uint16_t* end,
-                                               std::uint32_t& x) {
-  constexpr std::uint32_t kAhead = 8;  // symbols read before they are needed
+// The exponents of a shard from the end to the beginning, 32 lanes abreast. Stands 32 symbols
+// beyond symbol j at first; raw() is the word of the symbol it stands at.
+template <class Format>
+class WordSource {
+ public:
+  using Raw = typename Format::Word;
+  __device__ WordSource(const std::byte* src, std::uint64_t j)
+      : at_(reinterpret_cast<const Raw*>(src) + j + 32) {}
+  __device__ void back() { at_ -= 32; }
+  __device__ Raw raw() const { return *at_; }
+
+ private:
+  const Raw* at_;
+};
+
+// The same for the exponents of changed blocks.
+template <class Format>
+class ListedSource {
+ public:
+  using Raw = typename Format::Word;
+  __device__ ListedSource(const std::byte* src, const std::uint32_t* list, std::uint32_t block_size,
+                          std::uint64_t j)
+      : src_(reinterpret_cast<const Raw*>(src)), walk_(list, block_size, j + 32) {}
+  __device__ void back() { walk_.back(); }
+  __device__ Raw raw() const { return src_[walk_.value()]; }
+
+ private:
+  const Raw* src_;
+  ListWalk walk_;
+};
+
+// Codes `count` symbols, of which `source` stands at the end, and writes the words so that they end
+// at `end`; returns how many. `x` becomes this lane's final state. Steps go backwards, as the
+// format wants.
+template <class Format, class Source>
+__device__ std::uint32_t encode_segment(const uint2* table, Source source, std::uint32_t count,
+                                        std::uint16_t* end, std::uint32_t& x) {
+  constexpr int kAhead = 8;  // symbols read before they are needed
   const unsigned below = (1U << lane_id()) - 1;
   std::uint16_t* top = end;
   x = kRansLow;
-  const auto step = [&](std::uint32_t symbol, bool active) {
-    const uint2 entry = table[symbol];
+  const auto step = [&](typename Source::Raw raw, bool active) {
+    const uint2 entry = table[exponent_of<Format>(raw)];
     const bool emits = active && static_cast<std::int32_t>(x + (entry.x & 0x7FF80000U)) < 0;
     const unsigned mask = __ballot_sync(kFullWarp, emits);
     top -= __popc(mask);
     if (emits) {
       top[__popc(mask & below)] = static_cast<std::uint16_t>(x);
-      x >>= 16;
     }
+    x = emits ? x >> 16 : x;
     const std::uint32_t quotient = __funnelshift_r(__umulhi(x, entry.y), 0, entry.x);
     const std::uint32_t next = x + (entry.x >> 5 & 0x1FFF) + quotient * (entry.x >> 19);
     x = active ? next : x;
   };
   std::uint32_t steps = (count + 31) / 32;
   for (; steps % kAhead != 0 || steps * 32 > count; --steps) {
-    const std::uint32_t i = (steps - 1) * 32 + lane_id();
-    step(i < count ? symbols[i] : symbols[0], i < count);
+    const bool active = (steps - 1) * 32 + lane_id() < count;
+    source.back();
+    step(active ? source.raw() : typename Source::Raw{0}, active);
     if (steps == 1) {
       return static_cast<std::uint32_t>(end - top);
     }
   }
-  // The pointer moves once a group, so that every other address is a constant away.
-  const std::uint8_t* at = symbols + (steps - kAhead) * 32 + lane_id();
-  std::uint8_t next[kAhead];
+  typename Source::Raw next[kAhead];
+  const auto fetch = [&] {
 #pragma unroll
-  for (int k = 0; k < static_cast<int>(kAhead); ++k) {
-    next[k] = at[32 * k];
-  }
+    for (int k = kAhead - 1; k >= 0; --k) {
+      source.back();
+      next[k] = source.raw();
+    }
+  };
+  fetch();
   for (; steps > 0; steps -= kAhead) {
-    std::uint8_t now[kAhead];
+    typename Source::Raw now[kAhead];
 #pragma unroll
-    for (int k = 0; k < static_cast<int>(kAhead); ++k) {
+    for (int k = 0; k < kAhead; ++k) {
       now[k] = next[k];
     }
     if (steps > kAhead) {
-      at -= 32 * kAhead;
-#pragma unroll
-      for (int k = 0; k < static_cast<int>(kAhead); ++k) {
-        next[k] = at[32 * k];
-      }
+      fetch();
     }
 #pragma unroll
     for (int k = kAhead - 1; k >= 0; --k) {
@@ -71,6 +103,7 @@ __device__ inline std::uint32_t encode_segment(const uint2* table, const std::ui
 
 struct RansEncodeArgs {
   FrameParams params;
+  const std::byte* src;
   EncodeScratch scratch;
   EncodeState* state;
 };
@@ -97,7 +130,9 @@ __device__ inline void decide_frame(const RansEncodeArgs& args, std::uint64_t wo
   state.header = header;
 }
 
-__global__ void __launch_bounds__(32 * kEncodeWarps) rans_encode_kernel(RansEncodeArgs args) {
+template <class Format, bool kDelta>
+__global__ void __launch_bounds__(32 * kEncodeWarps)
+    rans_encode_kernel(const __grid_constant__ RansEncodeArgs args) {
   __shared__ uint2 table[256];
   __shared__ std::uint64_t sums[kEncodeWarps];
   const EncodeState& state = *args.state;
@@ -114,10 +149,17 @@ __global__ void __launch_bounds__(32 * kEncodeWarps) rans_encode_kernel(RansEnco
     const std::uint64_t rest = state.symbols - from;
     const std::uint64_t length = std::uint64_t{1} << log2;
     std::uint32_t x = 0;
-    const std::uint32_t words =
-        encode_segment(table, args.scratch.exponents + from,
-                       static_cast<std::uint32_t>(rest < length ? rest : length),
-                       args.scratch.words + (segment + 1) * length, x);
+    const auto count = static_cast<std::uint32_t>(rest < length ? rest : length);
+    // The symbol of this lane's last step.
+    const std::uint64_t last = from + (count - 1) / 32 * 32 + lane_id();
+    std::uint16_t* end = args.scratch.words + (segment + 1) * length;
+    std::uint32_t words = 0;
+    if constexpr (kDelta) {
+      const ListedSource<Format> source(args.src, args.scratch.list, args.params.block_size, last);
+      words = encode_segment<Format>(table, source, count, end, x);
+    } else {
+      words = encode_segment<Format>(table, WordSource<Format>(args.src, last), count, end, x);
+    }
     args.scratch.segment_states[kRansLanes * segment + lane_id()] = x;
     if (lane_id() == 0) {
       args.scratch.segment_words[segment] = words;
@@ -164,6 +206,27 @@ __device__ inline std::uint64_t words_before(const std::uint32_t* segment_words,
   return block_sum(sum, shared);
 }
 
+// By the whole block; several loads are under way before the first store.
+__device__ inline void copy_words(const std::uint16_t* from, std::uint16_t* to,
+                                  std::uint32_t count) {
+  constexpr std::uint32_t kAtOnce = 8;
+  std::uint32_t i = threadIdx.x;
+  for (; i + (kAtOnce - 1) * kThreads < count; i += kAtOnce * kThreads) {
+    std::uint16_t words[kAtOnce];
+#pragma unroll
+    for (std::uint32_t k = 0; k < kAtOnce; ++k) {
+      words[k] = from[i + k * kThreads];
+    }
+#pragma unroll
+    for (std::uint32_t k = 0; k < kAtOnce; ++k) {
+      to[i + k * kThreads] = words[k];
+    }
+  }
+  for (; i < count; i += kThreads) {
+    to[i] = from[i];
+  }
+}
+
 // Table, ends, states and words of a coded section. Each block owns a run of segments, so that it
 // adds up the words before its run once.
 __device__ inline void assemble_rans(const AssembleArgs& args, std::byte* section,
@@ -186,10 +249,7 @@ __device__ inline void assemble_rans(const AssembleArgs& args, std::byte* sectio
   std::uint64_t end = words_before(args.scratch.segment_words, from, shared);
   for (std::uint64_t s = from; s < to; ++s) {
     const std::uint32_t count = args.scratch.segment_words[s];
-    const std::uint16_t* source = args.scratch.words + ((s + 1) << log2) - count;
-    for (std::uint32_t i = threadIdx.x; i < count; i += kThreads) {
-      words[end + i] = source[i];
-    }
+    copy_words(args.scratch.words + ((s + 1) << log2) - count, words + end, count);
     if (threadIdx.x < kRansLanes) {
       states[kRansLanes * s + threadIdx.x] =
           args.scratch.segment_states[kRansLanes * s + threadIdx.x];
@@ -203,15 +263,22 @@ __device__ inline void assemble_rans(const AssembleArgs& args, std::byte* sectio
 
 template <class Format>
 __device__ void assemble_stored(const AssembleArgs& args, std::uint8_t* section) {
+  using Word = typename Format::Word;
+  const auto* src = reinterpret_cast<const Word*>(args.src);
   const std::uint64_t symbols = args.state->symbols;
+  const std::uint32_t block_size = args.params.block_size;
+  const bool delta = is_delta(args.params);
   const std::uint64_t stride = static_cast<std::uint64_t>(gridDim.x) * kThreads;
   for (std::uint64_t g = static_cast<std::uint64_t>(blockIdx.x) * kThreads + threadIdx.x;
        8 * g < symbols; g += stride) {
-    const std::uint64_t left = symbols - 8 * g;
-    const std::uint64_t exponents =
-        *reinterpret_cast<const std::uint64_t*>(args.scratch.exponents + 8 * g);
-    store_exponents8<Format>(exponents, section, 8 * g,
-                             static_cast<std::uint32_t>(left < 8 ? left : 8));
+    const std::uint64_t j = 8 * g;  // a group lies in one block: blocks are a multiple of 8
+    const std::uint64_t value =
+        delta ? static_cast<std::uint64_t>(args.scratch.list[j / block_size]) * block_size +
+                    j % block_size
+              : j;
+    const auto count = static_cast<std::uint32_t>(symbols - j < 8 ? symbols - j : 8);
+    const auto words = load_words<Format>(src, value, count, args.wide);
+    store_exponents8<Format>(exponents_of<Format>(words), section, j, count);
   }
 }
 
@@ -232,7 +299,8 @@ __device__ void assemble_raw(const AssembleArgs& args, std::byte* section) {
 
 // Puts everything that is not in the frame yet into it; the checksum field stays zero.
 template <class Format>
-__global__ void __launch_bounds__(kThreads) assemble_kernel(AssembleArgs args) {
+__global__ void __launch_bounds__(kThreads)
+    assemble_kernel(const __grid_constant__ AssembleArgs args) {
   __shared__ std::uint64_t shared[kWarps];
   const wire::FrameHeader& header = args.state->header;
   if (blockIdx.x == 0 && threadIdx.x == 0) {
@@ -255,20 +323,31 @@ __global__ void __launch_bounds__(kThreads) assemble_kernel(AssembleArgs args) {
   }
 }
 
+// Adds what the pass over the shard has not added yet, writes the checksum and the result.
+template <class Format>
 __global__ void __launch_bounds__(kThreads)
     seal_kernel(EncodeState* state, std::byte* frame, std::uint64_t blocks, EncodeResult* result) {
   __shared__ std::uint64_t shared[kWarps];
-  const std::uint64_t bytes = state->header.frame_bytes;
-  const std::uint64_t sum = block_sum(checksum_share(frame, bytes), shared);
+  const wire::FrameHeader& header = state->header;
+  const std::uint64_t bytes = header.frame_bytes;
+  const bool raw = header.kind == wire::Kind::kRaw;
+  // Whole groups of the sign_mantissa section.
+  const std::uint64_t from = raw ? 0 : header.sections[header.section_count - 2].offset;
+  const std::uint64_t to =
+      raw ? 0 : from + header.numel / 8 * 8 * SignMantissa<Format>::kSummedBytes;
+  const std::uint64_t sum =
+      block_sum(checksum_share(frame, 0, from) + checksum_share(frame, to, bytes), shared);
   if (threadIdx.x == 0) {
     atomicAdd(&state->checksum_sum, static_cast<unsigned long long>(sum));
   }
   if (last_block(&state->ticket) && threadIdx.x == 0) {
-    const std::uint64_t checksum = finish_checksum(atomicExch(&state->checksum_sum, 0ULL), bytes);
+    const std::uint64_t split_sum = atomicExch(&state->split_sum, 0ULL);
+    const std::uint64_t rest = atomicExch(&state->checksum_sum, 0ULL);
+    const std::uint64_t checksum = finish_checksum(rest + (raw ? 0 : split_sum), bytes);
     base::store_le(frame + wire::kChecksumOffset, checksum);
     result->frame_bytes = bytes;
     result->checksum = checksum;
-    result->kind = static_cast<FrameKind>(state->header.kind);
+    result->kind = static_cast<FrameKind>(header.kind);
     result->blocks = blocks;
     result->changed_blocks = state->changed_blocks;
   }

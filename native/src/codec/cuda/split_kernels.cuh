@@ -1,12 +1,10 @@
-// The passes over the shard: split, block hash, comparison, bitmap and counts in one; and the
-// gathering of changed exponents. Method: the paper's split and hash (docs/wire-format.md, sections
-// 3 and 5).
+// The pass over the shard: split, block hash, comparison, bitmap and counts of the exponents that
+// are sent, in one. Method: the paper's split and hash (docs/wire-format.md, sections 3 and 5).
 #pragma once
-
-#include <type_traits>
 
 #include "base/splitmix64.hpp"
 #include "codec/cuda/block_ops.cuh"
+#include "codec/cuda/changed_list.cuh"
 #include "codec/cuda/encode_state.hpp"
 #include "codec/cuda/table_kernels.cuh"
 
@@ -19,11 +17,11 @@ struct SplitArgs {
   std::uint32_t tile_blocks;
   std::uint64_t tiles;
   bool wide;  // src is aligned to 16 bytes
-  std::uint8_t* sign_mantissa;
-  std::uint8_t* exponents;  // key: where all exponents go; delta: where those of changed blocks go
+  std::byte* frame;
+  std::uint64_t sign_mantissa;  // offset of the section in the frame
+  std::uint64_t bitmap;         // the same; delta frames only
   const BlockHash* old_hashes;
   BlockHash* new_hashes;  // null: no hashing
-  std::byte* bitmap;
   std::uint32_t* tile_changed;
   EncodeState* state;
 };
@@ -40,304 +38,239 @@ struct Histogram {
     }
   }
   __device__ void add(std::uint64_t exponents, std::uint32_t count) {
+    std::uint32_t* own = bins + lane_id() % kCopies;
 #pragma unroll
     for (std::uint32_t i = 0; i < 8; ++i) {
       if (i < count) {
-        atomicAdd(&bins[byte_of(exponents, i) * kCopies + lane_id() % kCopies], 1U);
+        atomicAdd(own + byte_of(exponents, i) * kCopies, 1U);
       }
     }
   }
   // Adds to the counters of all blocks; sums do not depend on the order.
   __device__ void flush(unsigned long long* counts) const {
-    for (std::uint32_t bin = threadIdx.x; bin < 256; bin += kThreads) {
-      std::uint32_t sum = 0;
-      for (std::uint32_t copy = 0; copy < kCopies; ++copy) {
-        sum += bins[bin * kCopies + (copy + bin) % kCopies];  // each lane another bank
-      }
-      if (sum != 0) {
-        atomicAdd(&counts[bin], static_cast<unsigned long long>(sum));
-      }
+    std::uint32_t sum = 0;
+    for (std::uint32_t copy = 0; copy < kCopies; ++copy) {
+      sum +=
+          bins[threadIdx.x * kCopies + (copy + threadIdx.x) % kCopies];  // each lane another bank
+    }
+    if (sum != 0) {
+      atomicAdd(&counts[threadIdx.x], static_cast<unsigned long long>(sum));
     }
   }
 };
 
-// Sums of the two block hashes of a tile.
-struct HashSums {
-  unsigned long long sums[2 * kMaxTileBlocks];
+// kDelta: the frame is a delta frame; otherwise all exponents are sent, and hashes are made when
+// there is a place for them.
+template <class Format, bool kDelta>
+class SplitBlock {
+ public:
+  struct Shared {
+    Histogram histogram;
+    unsigned long long sums[2 * kMaxTileBlocks];  // of the two hashes of each block of the tile
+    bool changed[kMaxTileBlocks];
+    std::uint64_t scan[kWarps];
+    std::uint32_t counts[kWarps];
+  };
 
-  __device__ void clear(std::uint32_t blocks) {
-    for (std::uint32_t i = threadIdx.x; i < 2 * blocks; i += kThreads) {
-      sums[i] = 0;
+  __device__ SplitBlock(const SplitArgs& args, Shared& shared) : args_(args), shared_(shared) {}
+
+  __device__ void run() {
+    shared_.histogram.clear();
+    __syncthreads();  // before any thread counts
+    for (std::uint64_t tile = blockIdx.x; tile < args_.tiles; tile += gridDim.x) {
+      one_tile(tile);
     }
+    const std::uint64_t sum = block_sum(checksum_, shared_.scan);
+    if (threadIdx.x == 0) {
+      atomicAdd(&args_.state->split_sum, static_cast<unsigned long long>(sum));
+    }
+    shared_.histogram.flush(args_.state->counts);  // block_sum's barrier: all have counted
   }
-  // `at` is the group's first value, counted from the tile's start.
-  __device__ void add(std::uint64_t exponents, std::uint32_t at, std::uint32_t block_size) {
-    const std::uint32_t block = at / block_size;
-    const std::uint64_t index = (at - block * block_size) / 8;
-    atomicAdd(&sums[2 * block],
-              static_cast<unsigned long long>(base::keyed(exponents, index, base::kGamma0)));
-    atomicAdd(&sums[2 * block + 1],
-              static_cast<unsigned long long>(base::keyed(exponents, index, base::kGamma1)));
-  }
-};
 
-// Hashes of the tile's blocks from their sums; in a delta frame their bits too. Returns how many of
-// this thread's blocks changed.
-template <bool kDelta>
-__device__ std::uint32_t finish_blocks(const SplitArgs& args, std::uint64_t first_block,
-                                       std::uint32_t blocks, const HashSums& sums) {
-  std::uint32_t changed_count = 0;
-  for (std::uint32_t b = threadIdx.x; b < (blocks + 31) / 32 * 32; b += kThreads) {
-    bool changed = false;
-    if (b < blocks) {
-      const std::uint64_t block = first_block + b;
-      const std::uint64_t values = block_values(block, args.numel, args.block_size);
-      const BlockHash hash{base::mix(values + sums.sums[2 * b]),
-                           base::mix(values + sums.sums[2 * b + 1])};
-      args.new_hashes[block] = hash;
-      if constexpr (kDelta) {
-        const BlockHash old = args.old_hashes[block];
-        changed = hash.low != old.low || hash.high != old.high;
+  // Of the block that comes last.
+  __device__ void finish() {
+    EncodeState& state = *args_.state;
+    std::uint64_t changed = block_count(args_.numel, args_.block_size);
+    std::uint64_t symbols = args_.numel;
+    if constexpr (kDelta) {
+      changed = block_exclusive_scan(args_.tile_changed, args_.tiles, shared_.scan);
+      symbols = changed_symbols(args_.frame + args_.bitmap, changed, args_.numel, args_.block_size);
+    }
+    if (threadIdx.x == 0) {
+      state.changed_blocks = changed;
+      state.symbols = symbols;
+    }
+    build_encode_table(state, symbols);
+  }
+
+ private:
+  using Word = typename Format::Word;
+
+  __device__ void one_tile(std::uint64_t tile) {
+    first_block_ = tile * args_.tile_blocks;
+    first_ = first_block_ * args_.block_size;
+    const std::uint64_t rest = args_.numel - first_;
+    const std::uint64_t whole = static_cast<std::uint64_t>(args_.tile_blocks) * args_.block_size;
+    values_ = static_cast<std::uint32_t>(rest < whole ? rest : whole);
+    blocks_ = static_cast<std::uint32_t>(block_count(values_, args_.block_size));
+    if (args_.new_hashes == nullptr) {
+      for (std::uint32_t at = 8 * threadIdx.x; at < values_; at += 8 * kThreads) {
+        shared_.histogram.add(split_group(at, load(at)), count_at(at));
       }
+    } else if (args_.block_size % 256 == 0) {
+      warp_blocks();
+    } else {
+      any_blocks();
     }
     if constexpr (kDelta) {
-      // 32 blocks are 4 bytes of the bitmap; lanes 0 to 3 write one each.
-      const unsigned bits = __ballot_sync(kFullWarp, changed);
-      if (lane_id() < 4 && b - lane_id() + 8 * lane_id() < blocks) {
-        args.bitmap[(first_block + b - lane_id()) / 8 + lane_id()] =
-            static_cast<std::byte>(bits >> (8 * lane_id()));
-      }
-      changed_count += changed ? 1 : 0;
+      write_bitmap(tile);
     }
   }
-  return changed_count;
-}
 
-template <class Format, bool kDelta>
-struct SplitBlock {
-  struct Nothing {};
-  struct Shared {
-    HashSums hashes;
-    std::conditional_t<kDelta, Nothing, Histogram> histogram;  // a delta frame's come with compact
-    std::uint64_t scan[kWarps];
-    std::uint32_t sums[kWarps];
-  };
-
-  // A tile of values [first, first + values).
-  struct Extent {
-    std::uint64_t first_block;
-    std::uint64_t first;
-    std::uint32_t values;
-    std::uint32_t blocks;
-  };
-
-  // Splits the group at `at` of the tile; returns its exponents.
-  __device__ static std::uint64_t group(const SplitArgs& args, const Extent& extent,
-                                        std::uint32_t at, std::uint32_t count,
-                                        const Words8<Format>& words, Shared& shared) {
-    const std::uint64_t exponents = exponents_of<Format>(words);
-    SignMantissa<Format>::store(words, args.sign_mantissa, extent.first + at, count, args.numel);
-    if constexpr (!kDelta) {
-      // The scratch is padded.
-      store_bytes(exponents, args.exponents + extent.first + at, 8);
-      shared.histogram.add(exponents, count);
-    }
-    return exponents;
+  __device__ std::uint32_t count_at(std::uint32_t at) const {
+    return at >= values_ ? 0 : values_ - at < 8 ? values_ - at : 8;
+  }
+  __device__ Words8<Format> load(std::uint32_t at) const {
+    const auto* src = reinterpret_cast<const Word*>(args_.src);
+    return load_words<Format>(src, first_ + at, count_at(at), args_.wide);
   }
 
-  // Without hashes, or with blocks of any size: a thread owns a group, sums meet in shared memory.
-  __device__ static void any_blocks(const SplitArgs& args, const Extent& extent, Shared& shared) {
-    const auto* src = reinterpret_cast<const typename Format::Word*>(args.src);
-    for (std::uint32_t at = 8 * threadIdx.x; at < extent.values; at += 8 * kThreads) {
-      const std::uint32_t count = extent.values - at < 8 ? extent.values - at : 8;
-      const auto words = load_words<Format>(src, extent.first + at, count, args.wide);
-      const std::uint64_t exponents = group(args, extent, at, count, words, shared);
-      if (args.new_hashes != nullptr) {
-        shared.hashes.add(exponents, at, args.block_size);
-      }
+  // Writes sign and mantissa of the group at `at` of the tile; returns its exponents.
+  __device__ std::uint64_t split_group(std::uint32_t at, const Words8<Format>& words) {
+    const std::uint64_t offset = args_.sign_mantissa;
+    SignMantissa<Format>::store(
+        words, reinterpret_cast<std::uint8_t*>(args_.frame + offset), first_ + at, count_at(at),
+        args_.numel, [this, offset](std::uint64_t word, std::uint64_t in_section) {
+          checksum_ += base::keyed(word, (offset + in_section) / 8, base::kGamma0);
+        });
+    return exponents_of<Format>(words);
+  }
+
+  // Hash of block b of the tile from its sums. Whether it changed, and so whether its exponents are
+  // sent.
+  __device__ bool finish_hash(std::uint32_t b, std::uint64_t low, std::uint64_t high) {
+    const std::uint64_t block = first_block_ + b;
+    const std::uint64_t values = block_values(block, args_.numel, args_.block_size);
+    const BlockHash hash{base::mix(values + low), base::mix(values + high)};
+    args_.new_hashes[block] = hash;
+    if constexpr (kDelta) {
+      const BlockHash old = args_.old_hashes[block];
+      const bool changed = hash.low != old.low || hash.high != old.high;
+      shared_.changed[b] = changed;
+      return changed;
     }
+    return true;
   }
 
   // Blocks of a multiple of 256 values: a warp owns a block, so that sums stay in registers.
-  __device__ static void warp_blocks(const SplitArgs& args, const Extent& extent, Shared& shared) {
+  __device__ void warp_blocks() {
     constexpr std::uint32_t kUnroll = 2;
-    const auto* src = reinterpret_cast<const typename Format::Word*>(args.src);
-    for (std::uint32_t b = warp_id(); b < extent.blocks; b += kWarps) {
-      unsigned long long low = 0;
-      unsigned long long high = 0;
-      const std::uint32_t begin = b * args.block_size;
-      for (std::uint32_t base = 0; base < args.block_size; base += 256 * kUnroll) {
+    for (std::uint32_t b = warp_id(); b < blocks_; b += kWarps) {
+      std::uint64_t low = 0;
+      std::uint64_t high = 0;
+      const std::uint32_t begin = b * args_.block_size;
+      const std::uint32_t end =
+          begin + args_.block_size < values_ ? begin + args_.block_size : values_;
+      for (std::uint32_t base = begin + 8 * lane_id(); base < end; base += 256 * kUnroll) {
         Words8<Format> words[kUnroll];
-        std::uint32_t counts[kUnroll];
 #pragma unroll
         for (std::uint32_t u = 0; u < kUnroll; ++u) {
-          const std::uint32_t offset = base + 256 * u + 8 * lane_id();
-          const std::uint32_t at = begin + offset;
-          const bool inside = offset < args.block_size && at < extent.values;
-          counts[u] = !inside ? 0 : extent.values - at < 8 ? extent.values - at : 8;
-          if (counts[u] > 0) {
-            words[u] = load_words<Format>(src, extent.first + at, counts[u], args.wide);
+          if (base + 256 * u < end) {
+            words[u] = load(base + 256 * u);
           }
         }
 #pragma unroll
         for (std::uint32_t u = 0; u < kUnroll; ++u) {
-          if (counts[u] > 0) {
-            const std::uint32_t offset = base + 256 * u + 8 * lane_id();
-            const std::uint64_t exponents =
-                group(args, extent, begin + offset, counts[u], words[u], shared);
-            low += base::keyed(exponents, offset / 8, base::kGamma0);
-            high += base::keyed(exponents, offset / 8, base::kGamma1);
+          if (base + 256 * u < end) {
+            const std::uint64_t exponents = split_group(base + 256 * u, words[u]);
+            const std::uint64_t index = (base + 256 * u - begin) / 8;
+            low += base::keyed(exponents, index, base::kGamma0);
+            high += base::keyed(exponents, index, base::kGamma1);
           }
         }
       }
       low = warp_sum(low);
       high = warp_sum(high);
-      if (lane_id() == 0) {
-        shared.hashes.sums[2 * b] = low;
-        shared.hashes.sums[2 * b + 1] = high;
+      const bool changed = lane_id() == 0 && finish_hash(b, low, high);
+      if (__shfl_sync(kFullWarp, changed ? 1 : 0, 0) != 0) {
+        count_exponents(begin + 8 * lane_id(), end, 256);
       }
     }
   }
 
-  __device__ static void tile(const SplitArgs& args, std::uint64_t tile, Shared& shared) {
-    Extent extent{};
-    extent.first_block = tile * args.tile_blocks;
-    extent.first = extent.first_block * args.block_size;
-    const std::uint64_t rest = args.numel - extent.first;
-    const std::uint64_t whole = static_cast<std::uint64_t>(args.tile_blocks) * args.block_size;
-    extent.values = static_cast<std::uint32_t>(rest < whole ? rest : whole);
-    extent.blocks = static_cast<std::uint32_t>(block_count(extent.values, args.block_size));
-    if (args.new_hashes == nullptr) {
-      any_blocks(args, extent, shared);
-      return;
+  // Blocks of any size: a thread owns a group, the sums of a block meet in shared memory.
+  __device__ void any_blocks() {
+    for (std::uint32_t i = threadIdx.x; i < 2 * blocks_; i += kThreads) {
+      shared_.sums[i] = 0;
     }
-    if (args.block_size % 256 == 0) {
-      warp_blocks(args, extent, shared);
-    } else {
-      shared.hashes.clear(extent.blocks);
-      __syncthreads();  // before any thread adds
-      any_blocks(args, extent, shared);
+    __syncthreads();  // before any thread adds
+    for (std::uint32_t at = 8 * threadIdx.x; at < values_; at += 8 * kThreads) {
+      const std::uint64_t exponents = split_group(at, load(at));
+      const std::uint32_t block = at / args_.block_size;
+      const std::uint64_t index = (at - block * args_.block_size) / 8;
+      atomicAdd(&shared_.sums[2 * block],
+                static_cast<unsigned long long>(base::keyed(exponents, index, base::kGamma0)));
+      atomicAdd(&shared_.sums[2 * block + 1],
+                static_cast<unsigned long long>(base::keyed(exponents, index, base::kGamma1)));
     }
     __syncthreads();  // all sums are in
-    const std::uint32_t changed =
-        finish_blocks<kDelta>(args, extent.first_block, extent.blocks, shared.hashes);
-    if constexpr (kDelta) {
-      const std::uint32_t sum = block_sum(changed, shared.sums);
-      if (threadIdx.x == 0) {
-        args.tile_changed[tile] = sum;
+    for (std::uint32_t b = threadIdx.x; b < blocks_; b += kThreads) {
+      shared_.changed[b] = finish_hash(b, shared_.sums[2 * b], shared_.sums[2 * b + 1]);
+    }
+    __syncthreads();  // every thread may ask which blocks changed
+    for (std::uint32_t b = warp_id(); b < blocks_; b += kWarps) {
+      if (shared_.changed[b]) {
+        const std::uint32_t begin = b * args_.block_size;
+        const std::uint32_t end =
+            begin + args_.block_size < values_ ? begin + args_.block_size : values_;
+        count_exponents(begin + 8 * lane_id(), end, 256);
       }
     }
     __syncthreads();  // before the next tile replaces the sums
   }
 
-  // Of the block that comes last.
-  __device__ static void finish(const SplitArgs& args, Shared& shared) {
-    EncodeState& state = *args.state;
-    if constexpr (kDelta) {
-      const std::uint64_t changed =
-          block_exclusive_scan(args.tile_changed, args.tiles, shared.scan);
-      if (args.numel == 0) {
-        if (threadIdx.x == 0) {
-          state.changed_blocks = 0;
-          state.symbols = 0;
-        }
-      } else if (threadIdx.x == 0) {
-        // Only the last block may be short.
-        const std::uint64_t last = block_count(args.numel, args.block_size) - 1;
-        const bool last_changed =
-            (args.bitmap[last / 8] >> (last % 8) & std::byte{1}) != std::byte{0};
-        const std::uint64_t missing =
-            args.block_size - block_values(last, args.numel, args.block_size);
-        state.changed_blocks = changed;
-        state.symbols = changed * args.block_size - (last_changed ? missing : 0);
-      }
-    } else {
-      if (threadIdx.x == 0) {
-        state.changed_blocks = block_count(args.numel, args.block_size);
-        state.symbols = args.numel;
-      }
-      build_encode_table(state, args.numel);
+  // Counts groups of a block that this warp or another has just read: they are in a cache.
+  __device__ void count_exponents(std::uint32_t from, std::uint32_t end, std::uint32_t stride) {
+    for (std::uint32_t at = from; at < end; at += stride) {
+      shared_.histogram.add(exponents_of<Format>(load(at)), count_at(at));
     }
   }
+
+  // Bits of the tile's blocks, a byte a thread, and how many are set.
+  __device__ void write_bitmap(std::uint64_t tile) {
+    __syncthreads();  // all blocks of the tile are judged
+    std::uint32_t count = 0;
+    for (std::uint32_t b = 8 * threadIdx.x; b < blocks_; b += 8 * kThreads) {
+      std::uint32_t bits = 0;
+      for (std::uint32_t i = 0; i < 8 && b + i < blocks_; ++i) {
+        bits |= (shared_.changed[b + i] ? 1U : 0U) << i;
+      }
+      args_.frame[args_.bitmap + (first_block_ + b) / 8] = static_cast<std::byte>(bits);
+      count += __popc(bits);
+    }
+    count = block_sum(count, shared_.counts);
+    if (threadIdx.x == 0) {
+      args_.tile_changed[tile] = count;
+    }
+    __syncthreads();  // before the next tile replaces flags and counts
+  }
+
+  const SplitArgs& args_;
+  Shared& shared_;
+  std::uint64_t checksum_ = 0;
+  std::uint64_t first_block_ = 0;  // of the tile under way
+  std::uint64_t first_ = 0;
+  std::uint32_t values_ = 0;
+  std::uint32_t blocks_ = 0;
 };
 
 template <class Format, bool kDelta>
-__global__ void __launch_bounds__(kThreads) split_kernel(SplitArgs args) {
-  using Block = SplitBlock<Format, kDelta>;
-  __shared__ typename Block::Shared shared;
-  if constexpr (!kDelta) {
-    shared.histogram.clear();
-    __syncthreads();
-  }
-  for (std::uint64_t tile = blockIdx.x; tile < args.tiles; tile += gridDim.x) {
-    Block::tile(args, tile, shared);
-  }
-  if constexpr (!kDelta) {
-    __syncthreads();
-    shared.histogram.flush(args.state->counts);
-  }
+__global__ void __launch_bounds__(kThreads) split_kernel(const __grid_constant__ SplitArgs args) {
+  __shared__ typename SplitBlock<Format, kDelta>::Shared shared;
+  SplitBlock<Format, kDelta> block(args, shared);
+  block.run();
   if (last_block(&args.state->ticket)) {
-    Block::finish(args, shared);
-  }
-}
-
-// Moves the exponents of changed blocks together, in order, and counts them. A block of threads
-// owns a tile; where its output starts is known from the scan.
-template <class Format>
-__global__ void __launch_bounds__(kThreads) compact_kernel(SplitArgs args) {
-  __shared__ struct {
-    Histogram histogram;
-    std::uint16_t changed[kMaxTileBlocks];  // tile-local numbers of changed blocks
-    std::uint32_t count;
-  } shared;
-  shared.histogram.clear();
-  const auto* src = reinterpret_cast<const typename Format::Word*>(args.src);
-  const std::uint64_t all_blocks = block_count(args.numel, args.block_size);
-  for (std::uint64_t tile = blockIdx.x; tile < args.tiles; tile += gridDim.x) {
-    const std::uint64_t first_block = tile * args.tile_blocks;
-    const std::uint64_t rest = all_blocks - first_block;
-    const auto blocks =
-        static_cast<std::uint32_t>(rest < args.tile_blocks ? rest : args.tile_blocks);
-    __syncthreads();  // the list of the tile before has been read; the histogram is clear
-    if (warp_id() == 0) {
-      std::uint32_t count = 0;
-      for (std::uint32_t b = lane_id(); b < (blocks + 31) / 32 * 32; b += 32) {
-        const std::uint64_t block = first_block + b;
-        const bool set =
-            b < blocks && (args.bitmap[block / 8] >> (block % 8) & std::byte{1}) != std::byte{0};
-        const unsigned mask = __ballot_sync(kFullWarp, set);
-        if (set) {
-          shared.changed[count + __popc(mask & ((1U << lane_id()) - 1))] =
-              static_cast<std::uint16_t>(b);
-        }
-        count += __popc(mask);
-      }
-      if (lane_id() == 0) {
-        shared.count = count;
-      }
-    }
-    __syncthreads();  // the list is whole
-    const std::uint64_t out = static_cast<std::uint64_t>(args.tile_changed[tile]) * args.block_size;
-    const std::uint32_t groups_a_block = args.block_size / 8;
-    for (std::uint32_t g = threadIdx.x; g < shared.count * groups_a_block; g += kThreads) {
-      const std::uint32_t k = g / groups_a_block;
-      const std::uint32_t offset = 8 * (g - k * groups_a_block);
-      const std::uint64_t at = (first_block + shared.changed[k]) * args.block_size + offset;
-      if (at >= args.numel) {
-        continue;  // the last block is short
-      }
-      const std::uint64_t left = args.numel - at;
-      const auto count = static_cast<std::uint32_t>(left < 8 ? left : 8);
-      const std::uint64_t exponents =
-          exponents_of<Format>(load_words<Format>(src, at, count, args.wide));
-      store_bytes(exponents, args.exponents + out + 8ULL * g, 8);  // the scratch is padded
-      shared.histogram.add(exponents, count);
-    }
-  }
-  __syncthreads();
-  shared.histogram.flush(args.state->counts);
-  if (last_block(&args.state->ticket)) {
-    build_encode_table(*args.state, args.state->symbols);
+    block.finish();
   }
 }
 

@@ -7,16 +7,15 @@
 
 namespace ciera::codec::cuda {
 
-// Frequencies from counts, as normalise_counts makes them: lane l of the warp holds symbols 8l to
-// 8l + 7.
-__device__ inline void normalise_in_warp(const unsigned long long* counts, std::uint64_t total,
-                                         std::uint32_t (&own)[8]) {
+// Makes frequencies in shared memory sum to 2^kRansProbBits, as normalise_counts does. One warp;
+// lane l holds symbols 8l to 8l + 7.
+__device__ inline void adjust_in_warp(std::uint32_t (&frequencies)[256]) {
   const std::uint32_t wanted = 1U << kRansProbBits;
+  std::uint32_t own[8];
   std::uint32_t sum = 0;
 #pragma unroll
   for (std::uint32_t i = 0; i < 8; ++i) {
-    const std::uint64_t count = counts[8 * lane_id() + i];
-    own[i] = count == 0 ? 0 : frequency_share(count, total, kRansProbBits);
+    own[i] = frequencies[8 * lane_id() + i];
     sum += own[i];
   }
   sum = __reduce_add_sync(kFullWarp, sum);
@@ -40,6 +39,10 @@ __device__ inline void normalise_in_warp(const unsigned long long* counts, std::
   for (; sum > wanted; --sum) {
     add_to_largest(static_cast<std::uint32_t>(-1));
   }
+#pragma unroll
+  for (std::uint32_t i = 0; i < 8; ++i) {
+    frequencies[8 * lane_id() + i] = own[i];
+  }
 }
 
 // What a warp needs of a symbol, in two registers. x: 2^n - frequency in bits 19 to 30, what to add
@@ -58,52 +61,45 @@ __device__ inline uint2 pack_entry(const RansEncodeSymbol& symbol) {
 }
 
 // Writes state.frequencies, state.table and state.table_bytes for state.counts, whose sum is
-// `symbols`, and clears the counts. All threads of one block call it, after their counts are
-// visible.
+// `symbols`, and clears the counts. All kThreads threads of one block, a symbol each, after their
+// counts are visible.
 __device__ inline void build_encode_table(EncodeState& state, std::uint64_t symbols) {
-  __syncthreads();
-  if (warp_id() == 0) {
-    std::uint32_t own[8] = {};
-    if (symbols != 0) {
-      normalise_in_warp(state.counts, symbols, own);
-    }
-    std::uint32_t sum = 0;
+  __shared__ std::uint32_t frequencies[256];
+  __shared__ std::uint32_t sums[kWarps];
+  const std::uint32_t symbol = threadIdx.x;
+  const std::uint64_t count = state.counts[symbol];
+  state.counts[symbol] = 0;
+  frequencies[symbol] = count == 0 ? 0 : frequency_share(count, symbols, kRansProbBits);
+  __syncthreads();  // all shares are there
+  if (warp_id() == 0 && symbols != 0) {
+    adjust_in_warp(frequencies);
+  }
+  __syncthreads();  // the frequencies are final
+  const std::uint32_t frequency = frequencies[symbol];
+  const std::uint32_t end = block_inclusive_scan(frequency, sums);
+  state.frequencies[symbol] = frequency;
+  if (frequency != 0) {
+    state.table[symbol] = pack_entry(make_encode_symbol(frequency, end - frequency, kRansProbBits));
+  }
+  const unsigned mask = __ballot_sync(kFullWarp, frequency != 0);
+  __syncthreads();  // the sums have been read
+  if (lane_id() == 0) {
+    sums[warp_id()] = mask;
+  }
+  __syncthreads();  // the bits of all warps are there
+  if (symbol == 0) {
     std::uint32_t present = 0;
     std::uint32_t first = 256;
     std::uint32_t last = 0;
-    for (std::uint32_t i = 0; i < 8; ++i) {
-      const std::uint32_t symbol = 8 * lane_id() + i;
-      sum += own[i];
-      if (own[i] != 0) {
-        ++present;
-        first = first == 256 ? symbol : first;
-        last = symbol;
+    for (std::uint32_t w = 0; w < kWarps; ++w) {
+      present += __popc(sums[w]);
+      if (sums[w] != 0) {
+        first = first == 256 ? 32 * w + __ffs(sums[w]) - 1 : first;
+        last = 32 * w + 31 - __clz(sums[w]);
       }
     }
-    std::uint32_t cum = sum;
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-      const std::uint32_t left = __shfl_up_sync(kFullWarp, cum, step);
-      cum += lane_id() >= step ? left : 0;
-    }
-    cum -= sum;
-    for (std::uint32_t i = 0; i < 8; ++i) {
-      const std::uint32_t symbol = 8 * lane_id() + i;
-      state.frequencies[symbol] = own[i];
-      if (own[i] != 0) {
-        state.table[symbol] = pack_entry(make_encode_symbol(own[i], cum, kRansProbBits));
-      }
-      cum += own[i];
-      state.counts[symbol] = 0;
-    }
-    present = __reduce_add_sync(kFullWarp, present);
-    first = __reduce_min_sync(kFullWarp, first);
-    last = __reduce_max_sync(kFullWarp, last);
-    if (lane_id() == 0) {
-      state.table_bytes = symbols == 0 ? 0 : rans_table_bytes(first, last, present);
-    }
+    state.table_bytes = symbols == 0 ? 0 : rans_table_bytes(first, last, present);
   }
-  __syncthreads();
 }
 
 // Writes the section's table as write_rans_table does. All threads of one block of kThreads.
