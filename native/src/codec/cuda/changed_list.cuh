@@ -33,29 +33,7 @@ struct ListArgs {
   const unsigned* without;  // nothing is done when it is set; null in an encode
 };
 
-// A warp owns a tile; where its part of the list begins is known from the scan.
-__global__ void __launch_bounds__(kThreads) list_kernel(ListArgs args) {
-  if (args.without != nullptr && *args.without != 0) {
-    return;
-  }
-  const std::uint64_t stride = static_cast<std::uint64_t>(gridDim.x) * kWarps;
-  for (std::uint64_t tile = static_cast<std::uint64_t>(blockIdx.x) * kWarps + warp_id();
-       tile < args.tiles; tile += stride) {
-    std::uint32_t at = args.tile_changed[tile];
-    const std::uint64_t first = tile * args.tile_blocks;
-    const std::uint64_t end =
-        first + args.tile_blocks < args.blocks ? first + args.tile_blocks : args.blocks;
-    for (std::uint64_t base = first; base < end; base += 32) {
-      const std::uint64_t block = base + lane_id();
-      const bool set = block < end && is_set(args.bitmap, block);
-      const unsigned mask = __ballot_sync(kFullWarp, set);
-      if (set) {
-        args.list[at + __popc(mask & ((1U << lane_id()) - 1))] = static_cast<std::uint32_t>(block);
-      }
-      at += __popc(mask);
-    }
-  }
-}
+void launch_changed_list(const ListArgs& args, int multiprocessors, cudaStream_t stream);
 
 // Where symbol j lies among the shard's values, and the symbols 32 before and after it. May stand
 // up to 32 symbols beyond the last one: the list has kListPadding entries more than blocks.

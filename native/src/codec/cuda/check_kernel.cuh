@@ -172,32 +172,40 @@ struct CheckBlock {
     }
   }
 
-  // All threads of the block that comes last.
-  __device__ static void finish(const DecodeCall& call, Shared& shared) {
+  // Everything but the checksum. All of it is safe on any bytes; what it finds counts only when the
+  // checksum is right.
+  __device__ static void read(const DecodeCall& call, Shared& shared) {
     DecodeState& state = *call.state;
     if (threadIdx.x == 0) {
-      shared.verdict = check_header(call.expected, call.frame, call.frame_bytes, &state.header);
-      if (shared.verdict == Verdict::kOk) {
-        const std::uint64_t kField = wire::kChecksumOffset / 8;
-        // The field counts as zero.
-        const std::uint64_t sum = atomicAdd(&state.checksum_sum, 0ULL) -
-                                  base::keyed(state.header.checksum, kField, base::kGamma0) +
-                                  base::keyed(0, kField, base::kGamma0);
-        shared.verdict = finish_checksum(sum, call.frame_bytes) == state.header.checksum
-                             ? check_identity(call.expected, state.header)
-                             : Verdict::kBadChecksum;
-      }
+      wire::FrameHeader header;
+      state.header_verdict = check_header(call.expected, call.frame, call.frame_bytes, &header);
+      state.identity_verdict = state.header_verdict == Verdict::kOk
+                                   ? check_identity(call.expected, header)
+                                   : Verdict::kOk;
+      state.header = header;
       state.symbols = call.expected.numel;
-      call.verdict->info.kind = static_cast<FrameKind>(state.header.kind);
-      call.verdict->info.frame_bytes = state.header.frame_bytes;
-      call.verdict->info.checksum = state.header.checksum;
+      call.verdict->info.kind = static_cast<FrameKind>(header.kind);
+      call.verdict->info.frame_bytes = header.frame_bytes;
+      call.verdict->info.checksum = header.checksum;
       call.verdict->info.changed_blocks =
           block_count(call.expected.numel, call.expected.block_size);
+      shared.verdict =
+          state.header_verdict != Verdict::kOk ? state.header_verdict : state.identity_verdict;
     }
     __syncthreads();
-    const bool delta = shared.verdict == Verdict::kOk && state.header.kind == wire::Kind::kDelta;
+    const bool known = shared.verdict == Verdict::kOk;
     __syncthreads();  // every thread knows it before it may change
-    if (delta) {
+    if (known) {
+      read_content(call, shared);
+    }
+    if (threadIdx.x == 0) {
+      state.content_verdict = known ? shared.verdict : Verdict::kOk;
+    }
+  }
+
+  __device__ static void read_content(const DecodeCall& call, Shared& shared) {
+    const DecodeState& state = *call.state;
+    if (state.header.kind == wire::Kind::kDelta) {
       read_bitmap(call, shared);
     }
     const bool valid = shared.verdict == Verdict::kOk;
@@ -211,25 +219,49 @@ struct CheckBlock {
         shared.verdict = Verdict::kBadSizes;
       }
     }
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      call.verdict->verdict = shared.verdict;
-      state.without_list = delta && shared.verdict == Verdict::kOk ? 0 : 1;
-      if (shared.verdict != Verdict::kOk) {
-        atomicExch(call.refused, 1U);
+    __syncthreads();  // the verdict is final
+  }
+
+  // One thread of the block that comes last.
+  __device__ static void judge(const DecodeCall& call) {
+    DecodeState& state = *call.state;
+    Verdict verdict = state.header_verdict;
+    if (verdict == Verdict::kOk) {
+      constexpr std::uint64_t kField = wire::kChecksumOffset / 8;
+      // The field counts as zero.
+      const std::uint64_t sum = atomicAdd(&state.checksum_sum, 0ULL) -
+                                base::keyed(state.header.checksum, kField, base::kGamma0) +
+                                base::keyed(0, kField, base::kGamma0);
+      if (finish_checksum(sum, call.frame_bytes) != state.header.checksum) {
+        verdict = Verdict::kBadChecksum;
       }
+    }
+    verdict = verdict != Verdict::kOk ? verdict : state.identity_verdict;
+    verdict = verdict != Verdict::kOk ? verdict : state.content_verdict;
+    const bool delta = verdict == Verdict::kOk && state.header.kind == wire::Kind::kDelta;
+    state.without_list = delta ? 0 : 1;
+    call.verdict->verdict = verdict;
+    if (verdict != Verdict::kOk) {
+      atomicExch(call.refused, 1U);
     }
   }
 };
 
-__global__ void __launch_bounds__(kThreads) check_kernel(DecodeCall call) {
+// The first block reads the frame while the others add up its checksum.
+__global__ void __launch_bounds__(kThreads) check_kernel(const __grid_constant__ DecodeCall call) {
   __shared__ CheckBlock::Shared shared;
-  const std::uint64_t sum = block_sum(checksum_share(call.frame, 0, call.frame_bytes), shared.scan);
-  if (threadIdx.x == 0) {
-    atomicAdd(&call.state->checksum_sum, static_cast<unsigned long long>(sum));
+  if (blockIdx.x == 0) {
+    CheckBlock::read(call, shared);
+  } else {
+    const std::uint64_t share =
+        checksum_share(call.frame, 0, call.frame_bytes, blockIdx.x - 1, gridDim.x - 1);
+    const std::uint64_t sum = block_sum(share, shared.scan);
+    if (threadIdx.x == 0) {
+      atomicAdd(&call.state->checksum_sum, static_cast<unsigned long long>(sum));
+    }
   }
-  if (last_block(&call.state->ticket)) {
-    CheckBlock::finish(call, shared);
+  if (last_block(&call.state->ticket) && threadIdx.x == 0) {
+    CheckBlock::judge(call);
   }
 }
 

@@ -10,10 +10,11 @@
 namespace ciera::codec::cuda {
 
 // This thread's share of the sum over bytes [from, to) of a frame (docs/wire-format.md, section 6),
-// its checksum field as it stands. `frame` is aligned to 16 bytes; from is a multiple of 8, and so
-// is `to` unless it is the frame's end.
+// its checksum field as it stands, when `blocks` blocks of threads share the work and this is
+// number `block`. `frame` is aligned to 16 bytes; from is a multiple of 8, and so is `to` unless it
+// is the frame's end.
 __device__ inline std::uint64_t checksum_share(const std::byte* frame, std::uint64_t from,
-                                               std::uint64_t to) {
+                                               std::uint64_t to, unsigned block, unsigned blocks) {
   const auto word = [frame, to](std::uint64_t at) {  // zero-filled
     if (at + 8 <= to) {
       return base::keyed(*reinterpret_cast<const std::uint64_t*>(frame + at), at / 8,
@@ -25,8 +26,8 @@ __device__ inline std::uint64_t checksum_share(const std::byte* frame, std::uint
     }
     return base::keyed(last, at / 8, base::kGamma0);
   };
-  const std::uint64_t stride = static_cast<std::uint64_t>(gridDim.x) * kThreads;
-  const std::uint64_t start = static_cast<std::uint64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const std::uint64_t stride = static_cast<std::uint64_t>(blocks) * kThreads;
+  const std::uint64_t start = static_cast<std::uint64_t>(block) * kThreads + threadIdx.x;
   const std::uint64_t first_pair = (from + 15) / 16;
   const std::uint64_t last_pair = to / 16;
   const auto* pairs = reinterpret_cast<const ulonglong2*>(frame);

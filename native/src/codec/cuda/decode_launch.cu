@@ -27,11 +27,11 @@ void launch_list(const DecodeCall& call, int multiprocessors, cudaStream_t strea
   const FrameParams& expected = call.expected;
   const std::uint64_t tiles = tile_count(expected.numel, expected.block_size);
   const wire::FrameHeader header = make_header(expected, wire::Kind::kDelta);
-  list_kernel<<<grid_for(ceil_div(tiles, kWarps), 8ULL * multiprocessors), kThreads, 0, stream>>>(
+  launch_changed_list(
       {call.frame + header.sections[0].offset, block_count(expected.numel, expected.block_size),
        tile_blocks(expected.numel, expected.block_size), tiles, call.tile_changed, call.list,
-       &call.state->without_list});
-  CIERA_CUDA_TRY(cudaGetLastError());
+       &call.state->without_list},
+      multiprocessors, stream);
 }
 
 template <class Format>
@@ -62,8 +62,9 @@ std::size_t decode_tile_bytes(const FrameParams& params) {
 }
 
 void launch_check(const DecodeCall& call, int multiprocessors, cudaStream_t stream) {
+  // One block more than the sum needs: the first one reads the frame meanwhile.
   const unsigned grid =
-      grid_for(ceil_div(call.frame_bytes, 64ULL * kThreads), 8ULL * multiprocessors);
+      1 + grid_for(ceil_div(call.frame_bytes, 64ULL * kThreads), 8ULL * multiprocessors);
   check_kernel<<<grid, kThreads, 0, stream>>>(call);
   CIERA_CUDA_TRY(cudaGetLastError());
 }

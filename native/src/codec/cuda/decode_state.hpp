@@ -22,6 +22,9 @@ struct DecodeVerdict {
 struct DecodeState {
   unsigned ticket;
   unsigned long long checksum_sum;
+  Verdict header_verdict;  // in the order in which they count, the checksum's after the first
+  Verdict identity_verdict;
+  Verdict content_verdict;
   wire::FrameHeader header;
   std::uint64_t symbols;  // exponents in the frame
   unsigned without_list;  // set when the frame is refused or no delta frame

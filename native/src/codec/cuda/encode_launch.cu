@@ -69,11 +69,10 @@ void launch_encode_as(const EncodeCall& call, int multiprocessors, cudaStream_t 
   const RansEncodeArgs rans_args{params, call.src, call.scratch, call.state};
   if (is_delta(params)) {
     const SplitArgs args = split_args(call);
-    list_kernel<<<grid_for(ceil_div(args.tiles, kWarps), 8ULL * multiprocessors), kThreads, 0,
-                  stream>>>({call.frame + args.bitmap, block_count(params.numel, params.block_size),
-                             args.tile_blocks, args.tiles, args.tile_changed, call.scratch.list,
-                             nullptr});
-    CIERA_CUDA_TRY(cudaGetLastError());
+    launch_changed_list(
+        {call.frame + args.bitmap, block_count(params.numel, params.block_size), args.tile_blocks,
+         args.tiles, args.tile_changed, call.scratch.list, nullptr},
+        multiprocessors, stream);
     rans_encode_kernel<Format, true><<<rans_grid, 32 * kEncodeWarps, 0, stream>>>(rans_args);
   } else {
     rans_encode_kernel<Format, false><<<rans_grid, 32 * kEncodeWarps, 0, stream>>>(rans_args);

@@ -335,8 +335,9 @@ __global__ void __launch_bounds__(kThreads)
   const std::uint64_t from = raw ? 0 : header.sections[header.section_count - 2].offset;
   const std::uint64_t to =
       raw ? 0 : from + header.numel / 8 * 8 * SignMantissa<Format>::kSummedBytes;
-  const std::uint64_t sum =
-      block_sum(checksum_share(frame, 0, from) + checksum_share(frame, to, bytes), shared);
+  const std::uint64_t share = checksum_share(frame, 0, from, blockIdx.x, gridDim.x) +
+                              checksum_share(frame, to, bytes, blockIdx.x, gridDim.x);
+  const std::uint64_t sum = block_sum(share, shared);
   if (threadIdx.x == 0) {
     atomicAdd(&state->checksum_sum, static_cast<unsigned long long>(sum));
   }
