@@ -85,7 +85,7 @@ class CudaBackend final : public CodecBackend {
   // Enough segments that the GPU's warps have one each, but not so many that their states, 128
   // bytes each, cost more than a few percent.
   std::uint32_t segment_log2(std::uint64_t numel) const override {
-    const auto log2 = static_cast<std::uint32_t>(std::bit_width(numel / 4096 | 1) - 1);
+    const auto log2 = static_cast<std::uint32_t>(std::bit_width(numel / 8192 | 1) - 1);
     return std::clamp(log2, 12U, kRansSegmentLog2);
   }
 
@@ -182,6 +182,9 @@ class CudaBackend final : public CodecBackend {
   }
 
   bool all_zero(std::span<const std::span<const std::byte>> ranges) override {
+    if (ranges.empty()) {
+      return true;
+    }
     const CudaDeviceGuard guard(device_);
     const std::size_t bytes = align256(ranges.size() * sizeof(DeviceRange));
     const auto space = ranges_.reserve(bytes + sizeof(unsigned));

@@ -138,8 +138,9 @@ __device__ inline std::uint64_t spread_plane(std::uint8_t bits, int plane) {
   return ((copies + 0x00406070787C7E7FULL) >> 7 & 0x0101010101010101ULL) << plane;
 }
 
+// Bytes of a group; `from` and `to` are aligned to 8, as everything is that groups are stored in.
 __device__ inline std::uint64_t load_bytes(const std::uint8_t* from, std::uint32_t count) {
-  if (count == 8 && reinterpret_cast<std::uintptr_t>(from) % 8 == 0) {
+  if (count == 8) {
     return *reinterpret_cast<const std::uint64_t*>(from);
   }
   std::uint64_t packed = 0;
@@ -151,7 +152,7 @@ __device__ inline std::uint64_t load_bytes(const std::uint8_t* from, std::uint32
 }
 
 __device__ inline void store_bytes(std::uint64_t packed, std::uint8_t* to, std::uint32_t count) {
-  if (count == 8 && reinterpret_cast<std::uintptr_t>(to) % 8 == 0) {
+  if (count == 8) {
     *reinterpret_cast<std::uint64_t*>(to) = packed;
     return;
   }

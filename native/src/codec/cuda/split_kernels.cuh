@@ -113,36 +113,55 @@ class SplitBlock {
     const std::uint64_t whole = static_cast<std::uint64_t>(args_.tile_blocks) * args_.block_size;
     values_ = static_cast<std::uint32_t>(rest < whole ? rest : whole);
     blocks_ = static_cast<std::uint32_t>(block_count(values_, args_.block_size));
-    if (args_.new_hashes == nullptr) {
-      for (std::uint32_t at = 8 * threadIdx.x; at < values_; at += 8 * kThreads) {
-        shared_.histogram.add(split_group(at, load(at)), count_at(at));
-      }
-    } else if (args_.block_size % 256 == 0) {
-      warp_blocks();
+    if (args_.wide && rest >= whole && args_.block_size % 512 == 0) {
+      pass<Extent::kWhole>();
     } else {
-      any_blocks();
+      pass<Extent::kAny>();
     }
     if constexpr (kDelta) {
       write_bitmap(tile);
     }
   }
 
-  __device__ std::uint32_t count_at(std::uint32_t at) const {
-    return at >= values_ ? 0 : values_ - at < 8 ? values_ - at : 8;
+  // kWhole: a whole tile of whole groups at aligned addresses, as nearly all are.
+  enum class Extent { kWhole, kAny };
+
+  template <Extent kExtent>
+  __device__ void pass() {
+    if (args_.new_hashes == nullptr) {
+#pragma unroll 2
+      for (std::uint32_t at = 8 * threadIdx.x; at < values_; at += 8 * kThreads) {
+        const std::uint64_t exponents = split_group<kExtent>(at, load<kExtent>(at));
+        shared_.histogram.add(exponents, count_at<kExtent>(at));
+      }
+    } else if (kExtent == Extent::kWhole || args_.block_size % 256 == 0) {
+      warp_blocks<kExtent>();
+    } else {
+      any_blocks();
+    }
   }
+
+  template <Extent kExtent>
+  __device__ std::uint32_t count_at(std::uint32_t at) const {
+    return kExtent == Extent::kWhole || values_ - at >= 8 ? 8 : values_ - at;
+  }
+  template <Extent kExtent>
   __device__ Words8<Format> load(std::uint32_t at) const {
     const auto* src = reinterpret_cast<const Word*>(args_.src);
-    return load_words<Format>(src, first_ + at, count_at(at), args_.wide);
+    return load_words<Format>(src, first_ + at, count_at<kExtent>(at),
+                              kExtent == Extent::kWhole || args_.wide);
   }
 
   // Writes sign and mantissa of the group at `at` of the tile; returns its exponents.
+  template <Extent kExtent>
   __device__ std::uint64_t split_group(std::uint32_t at, const Words8<Format>& words) {
     const std::uint64_t offset = args_.sign_mantissa;
-    SignMantissa<Format>::store(
-        words, reinterpret_cast<std::uint8_t*>(args_.frame + offset), first_ + at, count_at(at),
-        args_.numel, [this, offset](std::uint64_t word, std::uint64_t in_section) {
-          checksum_ += base::keyed(word, (offset + in_section) / 8, base::kGamma0);
-        });
+    SignMantissa<Format>::store(words, reinterpret_cast<std::uint8_t*>(args_.frame + offset),
+                                first_ + at, count_at<kExtent>(at), args_.numel,
+                                [this, offset](std::uint64_t word, std::uint64_t in_section) {
+                                  checksum_ +=
+                                      base::keyed(word, (offset + in_section) / 8, base::kGamma0);
+                                });
     return exponents_of<Format>(words);
   }
 
@@ -163,6 +182,7 @@ class SplitBlock {
   }
 
   // Blocks of a multiple of 256 values: a warp owns a block, so that sums stay in registers.
+  template <Extent kExtent>
   __device__ void warp_blocks() {
     constexpr std::uint32_t kUnroll = 2;
     for (std::uint32_t b = warp_id(); b < blocks_; b += kWarps) {
@@ -175,14 +195,14 @@ class SplitBlock {
         Words8<Format> words[kUnroll];
 #pragma unroll
         for (std::uint32_t u = 0; u < kUnroll; ++u) {
-          if (base + 256 * u < end) {
-            words[u] = load(base + 256 * u);
+          if (kExtent == Extent::kWhole || base + 256 * u < end) {
+            words[u] = load<kExtent>(base + 256 * u);
           }
         }
 #pragma unroll
         for (std::uint32_t u = 0; u < kUnroll; ++u) {
-          if (base + 256 * u < end) {
-            const std::uint64_t exponents = split_group(base + 256 * u, words[u]);
+          if (kExtent == Extent::kWhole || base + 256 * u < end) {
+            const std::uint64_t exponents = split_group<kExtent>(base + 256 * u, words[u]);
             const std::uint64_t index = (base + 256 * u - begin) / 8;
             low += base::keyed(exponents, index, base::kGamma0);
             high += base::keyed(exponents, index, base::kGamma1);
@@ -193,7 +213,7 @@ class SplitBlock {
       high = warp_sum(high);
       const bool changed = lane_id() == 0 && finish_hash(b, low, high);
       if (__shfl_sync(kFullWarp, changed ? 1 : 0, 0) != 0) {
-        count_exponents(begin + 8 * lane_id(), end, 256);
+        count_exponents<kExtent>(begin + 8 * lane_id(), end, 256);
       }
     }
   }
@@ -205,7 +225,7 @@ class SplitBlock {
     }
     __syncthreads();  // before any thread adds
     for (std::uint32_t at = 8 * threadIdx.x; at < values_; at += 8 * kThreads) {
-      const std::uint64_t exponents = split_group(at, load(at));
+      const std::uint64_t exponents = split_group<Extent::kAny>(at, load<Extent::kAny>(at));
       const std::uint32_t block = at / args_.block_size;
       const std::uint64_t index = (at - block * args_.block_size) / 8;
       atomicAdd(&shared_.sums[2 * block],
@@ -223,16 +243,17 @@ class SplitBlock {
         const std::uint32_t begin = b * args_.block_size;
         const std::uint32_t end =
             begin + args_.block_size < values_ ? begin + args_.block_size : values_;
-        count_exponents(begin + 8 * lane_id(), end, 256);
+        count_exponents<Extent::kAny>(begin + 8 * lane_id(), end, 256);
       }
     }
     __syncthreads();  // before the next tile replaces the sums
   }
 
   // Counts groups of a block that this warp or another has just read: they are in a cache.
+  template <Extent kExtent>
   __device__ void count_exponents(std::uint32_t from, std::uint32_t end, std::uint32_t stride) {
     for (std::uint32_t at = from; at < end; at += stride) {
-      shared_.histogram.add(exponents_of<Format>(load(at)), count_at(at));
+      shared_.histogram.add(exponents_of<Format>(load<kExtent>(at)), count_at<kExtent>(at));
     }
   }
 
