@@ -98,9 +98,10 @@ def _numpy_of(array: Any) -> npt.NDArray[Any]:
 
 def _wrong_device(array: Any, where: str, device: Device) -> WrongDeviceError:
     move = f"array.to({str(device)!r})" if is_torch(array) else f"a copy of it on {device}"
+    other = {"cpu": "cpu", "a GPU": "cuda"}.get(where, where if where[:5] == "cuda:" else None)
+    remedy = f"pass {move}" + (f", or make the communicator with device={other!r}" if other else "")
     return WrongDeviceError(
-        f"the {type(array).__name__} is on {where}, this communicator works on {device}; pass "
-        f"{move}, or make the communicator with device={where!r}"
+        f"the {type(array).__name__} is on {where}, this communicator works on {device}; {remedy}"
     )
 
 
