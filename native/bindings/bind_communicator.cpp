@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <utility>
 #include <variant>
 
@@ -36,8 +37,8 @@ class PyCall {
   // Once the call is complete it needs nothing of the caller's, but its results may live on.
   void give_back_when_done() {
     if (call->done()) {
-      buffers.clear();
-      keep = py::none();
+      const auto old_buffers = std::exchange(buffers, {});  // letting go may run Python code
+      const py::object old_keep = std::exchange(keep, py::none());
     }
   }
 
@@ -86,7 +87,7 @@ class PyCommunicator {
       result->call =
           async ? comm_->allgather_async(std::move(request)) : comm_->allgather(std::move(request));
     }
-    std::erase_if(under_way_, [](const auto& call) { return call->call->done(); });
+    forget_finished();
     if (async) {
       under_way_.push_back(result);
     } else {
@@ -120,12 +121,21 @@ class PyCommunicator {
       const py::gil_scoped_release release;
       comm_->close();
     }
-    under_way_.clear();
+    forget_finished();
   }
 
   const CompressedAllgather& native() const { return *comm_; }
 
  private:
+  // The calls go after the list is whole again: their end gives up the GIL.
+  void forget_finished() {
+    const auto finished = std::partition(under_way_.begin(), under_way_.end(),
+                                         [](const auto& call) { return !call->call->done(); });
+    const std::vector<std::shared_ptr<PyCall>> going(std::make_move_iterator(finished),
+                                                     std::make_move_iterator(under_way_.end()));
+    under_way_.erase(finished, under_way_.end());
+  }
+
   static std::vector<Segment> to_segments(const Segments& segments) {
     std::vector<Segment> converted;
     for (const auto& [id, numel] : segments) {

@@ -39,8 +39,9 @@ class View:
             return device_result(owner, pointer, size, self.like, name, width, device.index)
         if is_torch(self.like):
             torch = sys.modules["torch"]
-            flat = torch.from_numpy(data)
-            return flat.view(self.like.dtype)
+            if data.size == 0:  # numpy's stride 0 cannot be viewed as wider elements
+                return torch.empty(0, dtype=self.like.dtype)
+            return torch.from_numpy(data).view(self.like.dtype)
         return data.view(self.like.dtype)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
@@ -61,7 +62,8 @@ def info_command(as_json: bool) -> None:
         table.add_row("version", name, "", version)
     for group in ("backends", "coders", "transports"):
         for name, entry in collected[group].items():
-            table.add_row(group[:-1], name, "yes" if entry["available"] else "no", entry["detail"])
+            usable = "yes" if entry["available"] else "no"
+            table.add_row(group[:-1], name, usable, escape(entry["detail"]))
     console.print(table)
 
 

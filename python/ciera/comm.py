@@ -56,7 +56,8 @@ class Handle:
 class CompressedAllgather:
     """One rank's end of a group; the result of each call is bit for bit a plain all-gather's.
 
-    ``transport``: from ``ciera.loopback``, an mpi4py communicator or a torch.distributed group.
+    ``transport``: from ``ciera.loopback`` or ``ciera.nccl``, an mpi4py communicator or a
+    torch.distributed group.
     ``reuse``: "off", "exponent-only" or "exponent-block" (needs state: 1 byte a remote value).
     ``coder``: "rans" or "raw". ``block_size``: values in a block, a multiple of 8 up to 65536.
     ``cache_budget_bytes``: bound of all reuse state of this rank; shards beyond it travel without

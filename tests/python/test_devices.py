@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ def test_a_gpu_array_on_a_cpu_communicator_is_told_to_every_rank() -> None:
 
     def body(rank: int, transport: Any) -> None:
         comm = ciera.CompressedAllgather(transport)
-        for wrong in (Interface(), OnlyDlpack((2, 0))):
+        for wrong in (Interface(shape=(0,)), OnlyDlpack((2, 0))):
             error = ciera.WrongDeviceError if rank == 1 else ciera.PeerFailedError
             with pytest.raises(error, match=r"rank 1: .* GPU|cuda:0.* works on cpu; pass"):
                 comm.allgather("w", wrong if rank == 1 else good)
@@ -217,6 +218,33 @@ def test_results_show_their_memory_and_type() -> None:
     ):  # fmt: skip
         other = device_result("owner", 4096, 16, object(), dtype, width, 0)
         assert other.__cuda_array_interface__["typestr"] == typestr
+
+
+def test_addresses_are_taken_for_arrays_and_what_they_belong_to_is_held() -> None:
+    first, second = ciera.loopback(2)
+    options: dict[str, Any] = {
+        "reuse": "exponent-block", "coder": "rans", "block_size": 64, "cache_budget_bytes": None,
+        "threads": 1, "backend": "host", "device": 0,
+    }  # fmt: skip
+    comms = [_native.Communicator(one, **options) for one in (first, second)]
+    src = np.arange(100, dtype=np.float32)
+    out = np.zeros(200, np.float32)
+    place, whole = (src.ctypes.data, src.nbytes), (out.ctypes.data, out.nbytes)
+    kept = Stream()
+    alive = weakref.ref(kept)
+    call = comms[0].start([("w", 100)], "fp32", place, [whole], False, 0, [kept])
+    del kept
+    assert alive() is not None
+    comms[1].run([("w", 100)], "fp32", src, None, False, 0, None)
+    call.wait(30)
+    assert alive() is None
+    assert np.array_equal(out, np.concatenate([src, src]))
+    # Two bytes are an array, never an address and a length.
+    (alone,) = ciera.loopback(1)
+    two = _native.Communicator(alone, **options).run(
+        [("w", 2)], "opaque8", np.array([1, 2], np.uint8), None, False, 0, None
+    )
+    assert np.array_equal(two.outputs()[0], [1, 2])
 
 
 def test_replay_on_a_gpu_that_is_not_there_exits_2_with_the_reason() -> None:
