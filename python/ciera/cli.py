@@ -89,7 +89,7 @@ def info_command(as_json: bool) -> None:
     help="nccl: ranks from RANK, WORLD_SIZE and MASTER_ADDR (torch) or mpirun (mpi4py).",
 )
 @click.option(
-    "--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N: where the words lie."
+    "--device", default="cpu", show_default=True, help="cpu, cuda (LOCAL_RANK's) or cuda:N."
 )
 @click.option("--dtype", type=click.Choice(DTYPES), default="bf16", show_default=True)
 @click.option("--steps", type=click.IntRange(1), help="Replay only the first steps.")
@@ -221,8 +221,10 @@ def _id_over_store(rank: int, world_size: int, host: str) -> bytes:
 
 def _usable(device: str) -> str:
     """The device with its number, found to work before anything is read."""
+    local = os.environ.get("LOCAL_RANK", "")
     try:
-        place = parse_device(device)
+        # A launcher's ranks of one host: each its own GPU.
+        place = parse_device(f"cuda:{local}" if device == "cuda" and local.isdigit() else device)
         if place != CPU:
             CompressedAllgather(loopback(1)[0], device=str(place)).close()
             space_of(str(place))

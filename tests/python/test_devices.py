@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 import weakref
@@ -245,6 +246,70 @@ def test_addresses_are_taken_for_arrays_and_what_they_belong_to_is_held() -> Non
         [("w", 2)], "opaque8", np.array([1, 2], np.uint8), None, False, 0, None
     )
     assert np.array_equal(two.outputs()[0], [1, 2])
+
+
+class HostStandIn:
+    """A native communicator of host memory that takes and gives addresses, as one of a GPU does."""
+
+    def __init__(self, transport: Any, **options: Any) -> None:
+        assert options["backend"] == "cuda"
+        self._comm = _NATIVE_COMMUNICATOR(transport, **{**options, "backend": "host"})
+        self.rank = self._comm.rank
+        self.streams: list[int] = []
+
+    def run(self, *arguments: Any) -> Any:
+        return self._issue(self._comm.run, *arguments)
+
+    def start(self, *arguments: Any) -> Any:
+        return self._issue(self._comm.start, *arguments)
+
+    def reject(self, segments: Any, message: str) -> None:
+        self._comm.reject(segments, message)
+
+    def _issue(self, issue: Any, *arguments: Any) -> Any:
+        src, out, stream, keep = arguments[2], arguments[3], arguments[5], arguments[6]
+        assert isinstance(src, tuple)
+        assert len(keep) == 1 + len(out or [])
+        self.streams.append(stream)
+        call = issue(*arguments)
+        places = [(one.ctypes.data, one.nbytes) for one in call.outputs()] if call.done() else []
+        return Stream(done=call.done, wait=call.wait, outputs=lambda: places, call=call)
+
+
+_NATIVE_COMMUNICATOR = _native.Communicator
+
+
+@pytest.mark.skipif(cuda_support()[0], reason="a GPU's CUDA knows that the memory is not its own")
+def test_calls_of_a_gpu_communicator_pass_addresses_and_streams(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_native, "Communicator", HostStandIn)
+
+    def show(array: Any, **changes: Any) -> Any:
+        return Interface(shape=array.shape, data=(array.ctypes.data, False), **changes)
+
+    comm = ciera.CompressedAllgather(ciera.loopback(1)[0], device="cuda:0")
+    src, out = np.arange(100, dtype=np.float32), np.zeros(100, np.float32)
+    shown = show(out)
+    assert comm.allgather("w", show(src, stream=7), out=shown) is shown
+    assert np.array_equal(out, src)
+    result = comm.allgather("w", show(src), stream=Stream(ptr=9))
+    interface = result.__cuda_array_interface__
+    assert (interface["typestr"], interface["shape"]) == ("<f4", (100,))
+    gathered = (ctypes.c_float * 100).from_address(interface["data"][0])
+    assert list(gathered) == list(src)
+    first, second = np.zeros(40, np.float32), np.zeros(60, np.float32)
+    handle = comm.allgather_segments(
+        [("a", 40), ("b", 60)], show(src), out=[show(first), show(second)], per_segment=True,
+        async_op=True,
+    )  # fmt: skip
+    handle.wait(30)
+    assert np.array_equal(np.concatenate([first, second]), src)
+    with pytest.raises(ciera.ArgumentError, match="different streams"):
+        comm.allgather("w", show(src, stream=7), out=show(out, stream=8))
+    with pytest.raises(ciera.WrongDeviceError, match="on cpu"):
+        comm.allgather("w", src)
+    assert comm._comm.streams == [7, 9, 1]  # type: ignore[attr-defined]
 
 
 def test_replay_on_a_gpu_that_is_not_there_exits_2_with_the_reason() -> None:
