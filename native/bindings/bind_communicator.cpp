@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <iterator>
 #include <utility>
+#include <variant>
 
 #include "bindings.hpp"
 
@@ -9,17 +11,50 @@ namespace py = pybind11;
 
 namespace {
 
-// A call and the Python buffers it borrows.
+// What Python hands over: an array with the buffer protocol, or the address and bytes of GPU memory
+// (an array may look like a sequence of two numbers: the buffer comes first).
+using Place = std::variant<py::buffer, std::pair<std::uintptr_t, std::size_t>>;
+
+// A call and the Python objects whose memory it borrows.
 class PyCall {
  public:
+  PyCall() = default;
+  ~PyCall() {
+    const py::gil_scoped_release release;  // giving back GPU memory waits for the GPU
+    call.reset();
+  }
+  PyCall(const PyCall&) = delete;
+  PyCall& operator=(const PyCall&) = delete;
+
+  std::span<std::byte> borrow(const Place& place, bool writable) {
+    if (const auto* memory = std::get_if<std::pair<std::uintptr_t, std::size_t>>(&place)) {
+      return {reinterpret_cast<std::byte*>(memory->first), memory->second};
+    }
+    buffers.push_back(std::get<py::buffer>(place).request(writable));
+    return bytes_of(buffers.back());
+  }
+
+  // Once the call is complete it needs nothing of the caller's, but its results may live on.
+  void give_back_when_done() {
+    if (call->done()) {
+      const auto old_buffers = std::exchange(buffers, {});  // letting go may run Python code
+      const py::object old_keep = std::exchange(keep, py::none());
+    }
+  }
+
   std::shared_ptr<Call> call;
   std::vector<py::buffer_info> buffers;
+  py::object keep = py::none();
+  bool on_gpu = false;
 };
 
 class PyCommunicator {
  public:
   PyCommunicator(std::shared_ptr<Transport> transport, const Options& options)
-      : comm_(std::make_unique<CompressedAllgather>(std::move(transport), options)) {}
+      : on_gpu_(options.backend == Backend::kCuda), device_(options.device) {
+    const py::gil_scoped_release release;  // the first use of a GPU takes long
+    comm_ = std::make_unique<CompressedAllgather>(std::move(transport), options);
+  }
 
   ~PyCommunicator() {
     // The worker may need the GIL (callback transports) and borrows the buffers of `under_way_`.
@@ -32,29 +67,31 @@ class PyCommunicator {
   using Segments = std::vector<std::pair<ShardId, std::uint64_t>>;
 
   std::shared_ptr<PyCall> gather(const Segments& segments, const std::string& dtype,
-                                 const py::buffer& src,
-                                 const std::optional<std::vector<py::buffer>>& out,
-                                 bool per_segment, bool async) {
+                                 const Place& src, const std::optional<std::vector<Place>>& out,
+                                 bool per_segment, std::uintptr_t stream, py::object keep,
+                                 bool async) {
     auto result = std::make_shared<PyCall>();
+    result->on_gpu = on_gpu_;
+    result->keep = std::move(keep);
     GatherRequest request{.segments = to_segments(segments),
                           .dtype = parse_dtype(dtype),
-                          .src = {},
+                          .src = result->borrow(src, false),
                           .out = {},
-                          .layout = per_segment ? OutputLayout::kPerSegment : OutputLayout::kFlat};
-    result->buffers.push_back(src.request());
-    request.src = bytes_of(result->buffers.back());
-    for (const py::buffer& buffer : out.value_or(std::vector<py::buffer>{})) {
-      result->buffers.push_back(buffer.request(true));
-      request.out.push_back(bytes_of(result->buffers.back()));
+                          .layout = per_segment ? OutputLayout::kPerSegment : OutputLayout::kFlat,
+                          .stream = {reinterpret_cast<void*>(stream), device_}};
+    for (const Place& place : out.value_or(std::vector<Place>{})) {
+      request.out.push_back(result->borrow(place, true));
     }
     {
       const py::gil_scoped_release release;
       result->call =
           async ? comm_->allgather_async(std::move(request)) : comm_->allgather(std::move(request));
     }
-    std::erase_if(under_way_, [](const auto& call) { return call->call->done(); });
+    forget_finished();
     if (async) {
       under_way_.push_back(result);
+    } else {
+      result->give_back_when_done();
     }
     return result;
   }
@@ -84,12 +121,21 @@ class PyCommunicator {
       const py::gil_scoped_release release;
       comm_->close();
     }
-    under_way_.clear();
+    forget_finished();
   }
 
   const CompressedAllgather& native() const { return *comm_; }
 
  private:
+  // The calls go after the list is whole again: their end gives up the GIL.
+  void forget_finished() {
+    const auto finished = std::partition(under_way_.begin(), under_way_.end(),
+                                         [](const auto& call) { return !call->call->done(); });
+    const std::vector<std::shared_ptr<PyCall>> going(std::make_move_iterator(finished),
+                                                     std::make_move_iterator(under_way_.end()));
+    under_way_.erase(finished, under_way_.end());
+  }
+
   static std::vector<Segment> to_segments(const Segments& segments) {
     std::vector<Segment> converted;
     for (const auto& [id, numel] : segments) {
@@ -100,6 +146,8 @@ class PyCommunicator {
 
   std::vector<std::shared_ptr<PyCall>>
       under_way_;  // keeps borrowed buffers alive if the caller drops the handle
+  bool on_gpu_;
+  int device_;
   std::unique_ptr<CompressedAllgather> comm_;
 };
 
@@ -135,11 +183,16 @@ py::dict to_dict(const Memory& memory) {
   return dict;
 }
 
-// Arrays over memory that the call owns; each keeps the call alive.
+// Arrays over memory that the call owns, each of which keeps the call alive; of GPU memory the
+// address and bytes, for an object that does so.
 py::list outputs(const std::shared_ptr<PyCall>& self) {
   py::list arrays;
   const py::object owner = py::cast(self);
   for (const auto& bytes : self->call->outputs()) {
+    if (self->on_gpu) {
+      arrays.append(py::make_tuple(reinterpret_cast<std::uintptr_t>(bytes.data()), bytes.size()));
+      continue;
+    }
     arrays.append(py::array_t<std::uint8_t>(static_cast<py::ssize_t>(bytes.size()),
                                             reinterpret_cast<std::uint8_t*>(bytes.data()), owner));
   }
@@ -151,10 +204,16 @@ void bind_call(py::module_& module) {
       .def("done", [](const PyCall& self) { return self.call->done(); })
       .def(
           "wait",
-          [](const PyCall& self, std::optional<double> timeout_s) {
+          [](PyCall& self, std::optional<double> timeout_s) {
             const auto limit = timeout_s ? std::optional(duration_of(*timeout_s)) : std::nullopt;
-            const py::gil_scoped_release release;
-            self.call->wait(limit);
+            try {
+              const py::gil_scoped_release release;
+              self.call->wait(limit);
+            } catch (const Error&) {
+              self.give_back_when_done();
+              throw;
+            }
+            self.give_back_when_done();
           },
           py::arg("timeout_s") = py::none())
       .def("outputs", &outputs);
@@ -167,16 +226,20 @@ void bind_communicator(py::module_& module) {
   py::classh<PyCommunicator>(module, "Communicator")
       .def(py::init([](std::shared_ptr<Transport> transport, const std::string& reuse,
                        const std::string& coder, std::uint32_t block_size,
-                       std::optional<std::uint64_t> cache_budget_bytes, std::size_t threads) {
+                       std::optional<std::uint64_t> cache_budget_bytes, std::size_t threads,
+                       const std::string& backend, int device) {
              return std::make_shared<PyCommunicator>(
                  std::move(transport), Options{.reuse = parse_reuse_mode(reuse),
                                                .coder = parse_coder(coder),
                                                .block_size = block_size,
                                                .cache_budget_bytes = cache_budget_bytes,
-                                               .threads = threads});
+                                               .threads = threads,
+                                               .backend = parse_backend(backend),
+                                               .device = device});
            }),
            py::arg("transport"), py::kw_only(), py::arg("reuse"), py::arg("coder"),
-           py::arg("block_size"), py::arg("cache_budget_bytes"), py::arg("threads"))
+           py::arg("block_size"), py::arg("cache_budget_bytes"), py::arg("threads"),
+           py::arg("backend"), py::arg("device"))
       .def_property_readonly("rank",
                              [](const PyCommunicator& self) { return value(self.native().rank()); })
       .def_property_readonly(
@@ -185,21 +248,25 @@ void bind_communicator(py::module_& module) {
       .def(
           "start",
           [](PyCommunicator& self, const PyCommunicator::Segments& segments,
-             const std::string& dtype, const py::buffer& src,
-             const std::optional<std::vector<py::buffer>>& out, bool per_segment) {
-            return self.gather(segments, dtype, src, out, per_segment, true);
+             const std::string& dtype, const Place& src,
+             const std::optional<std::vector<Place>>& out, bool per_segment, std::uintptr_t stream,
+             py::object keep) {
+            return self.gather(segments, dtype, src, out, per_segment, stream, std::move(keep),
+                               true);
           },
           py::arg("segments"), py::arg("dtype"), py::arg("src"), py::arg("out"),
-          py::arg("per_segment"))
+          py::arg("per_segment"), py::arg("stream"), py::arg("keep"))
       .def(
           "run",
           [](PyCommunicator& self, const PyCommunicator::Segments& segments,
-             const std::string& dtype, const py::buffer& src,
-             const std::optional<std::vector<py::buffer>>& out, bool per_segment) {
-            return self.gather(segments, dtype, src, out, per_segment, false);
+             const std::string& dtype, const Place& src,
+             const std::optional<std::vector<Place>>& out, bool per_segment, std::uintptr_t stream,
+             py::object keep) {
+            return self.gather(segments, dtype, src, out, per_segment, stream, std::move(keep),
+                               false);
           },
           py::arg("segments"), py::arg("dtype"), py::arg("src"), py::arg("out"),
-          py::arg("per_segment"))
+          py::arg("per_segment"), py::arg("stream"), py::arg("keep"))
       .def("reject", &PyCommunicator::reject, py::arg("segments"), py::arg("message"))
       .def("reset", &PyCommunicator::reset, py::arg("shard_id") = py::none())
       .def(

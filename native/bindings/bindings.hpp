@@ -24,11 +24,13 @@ std::chrono::nanoseconds duration_of(double seconds);
 ReuseMode parse_reuse_mode(const std::string& text);
 Coder parse_coder(const std::string& text);
 DType parse_dtype(const std::string& text);
+Backend parse_backend(const std::string& text);
 
 void bind_errors(pybind11::module_& module);
 void bind_transports(pybind11::module_& module);
 void bind_communicator(pybind11::module_& module);
 void bind_codec(pybind11::module_& module);
 void bind_nccl(pybind11::module_& module);
+void bind_devices(pybind11::module_& module);
 
 }  // namespace ciera::bindings

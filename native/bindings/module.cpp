@@ -51,6 +51,13 @@ DType parse_dtype(const std::string& text) {
               "unknown dtype '" + text + "'; give one of bf16, fp16, fp32, opaque8 to opaque128");
 }
 
+Backend parse_backend(const std::string& text) {
+  if (text == "host" || text == "cuda") {
+    return text == "cuda" ? Backend::kCuda : Backend::kHost;
+  }
+  throw Error(ErrorCode::kArgument, "unknown backend '" + text + "'; give one of host, cuda");
+}
+
 }  // namespace ciera::bindings
 
 PYBIND11_MODULE(_native, module) {
@@ -60,6 +67,7 @@ PYBIND11_MODULE(_native, module) {
   ciera::bindings::bind_errors(module);
   ciera::bindings::bind_transports(module);
   ciera::bindings::bind_nccl(module);
+  ciera::bindings::bind_devices(module);
   ciera::bindings::bind_communicator(module);
   ciera::bindings::bind_codec(module);
 }

@@ -8,6 +8,7 @@ __version__: str
 WIRE_VERSION: int
 
 Buffer = Any
+Place = Any  # a buffer, or (address, bytes) of GPU memory
 
 class Transport:
     @property
@@ -34,6 +35,24 @@ def nccl(
     unique_id: bytes, rank: int, world_size: int, device: int, timeout_s: float
 ) -> Transport: ...
 def adopt_nccl(comm_pointer: int, device: int, timeout_s: float) -> Transport: ...
+def cuda_support() -> tuple[bool, str]: ...
+def device_of(pointer: int) -> int | None: ...
+
+class DlpackView:
+    def __init__(self, capsule: object) -> None: ...
+    @property
+    def pointer(self) -> int: ...
+    @property
+    def shape(self) -> list[int]: ...
+    @property
+    def strides(self) -> list[int] | None: ...
+    @property
+    def read_only(self) -> bool: ...
+    @property
+    def device(self) -> tuple[int, int]: ...
+    @property
+    def dtype(self) -> tuple[int, int, int]: ...
+
 def cpu_features() -> list[str]: ...
 def encode_frame(
     src: bytes,
@@ -63,7 +82,7 @@ def decode_frame(
 class Call:
     def done(self) -> bool: ...
     def wait(self, timeout_s: float | None = None) -> None: ...
-    def outputs(self) -> list[npt.NDArray[np.uint8]]: ...
+    def outputs(self) -> list[npt.NDArray[np.uint8]] | list[tuple[int, int]]: ...
 
 class Communicator:
     def __init__(
@@ -75,6 +94,8 @@ class Communicator:
         block_size: int,
         cache_budget_bytes: int | None,
         threads: int,
+        backend: str,
+        device: int,
     ) -> None: ...
     @property
     def rank(self) -> int: ...
@@ -84,17 +105,21 @@ class Communicator:
         self,
         segments: Sequence[tuple[str | int, int]],
         dtype: str,
-        src: Buffer,
-        out: Sequence[Buffer] | None,
+        src: Place,
+        out: Sequence[Place] | None,
         per_segment: bool,
+        stream: int,
+        keep: object,
     ) -> Call: ...
     def run(
         self,
         segments: Sequence[tuple[str | int, int]],
         dtype: str,
-        src: Buffer,
-        out: Sequence[Buffer] | None,
+        src: Place,
+        out: Sequence[Place] | None,
         per_segment: bool,
+        stream: int,
+        keep: object,
     ) -> Call: ...
     def reject(self, segments: Sequence[tuple[str | int, int]], message: str) -> None: ...
     def reset(self, shard_id: str | int | None = None) -> None: ...

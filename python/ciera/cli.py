@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,14 +13,19 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
 from ciera import __version__, info, replay
 from ciera.buffers import DTYPES
-from ciera.errors import CieraError
+from ciera.comm import CompressedAllgather
+from ciera.devices import CPU, parse_device
+from ciera.errors import CieraError, LibraryError
+from ciera.spaces import space_of
 from ciera.trace import Trace, TraceError, load_trace
 from ciera.transports import as_transport, loopback
+from ciera.transports.nccl import nccl, nccl_unique_id
 
 MODES = ("off", "exponent-only", "exponent-block")
 CODERS = ("rans", "raw")
@@ -54,7 +62,8 @@ def info_command(as_json: bool) -> None:
         table.add_row("version", name, "", version)
     for group in ("backends", "coders", "transports"):
         for name, entry in collected[group].items():
-            table.add_row(group[:-1], name, "yes" if entry["available"] else "no", entry["detail"])
+            usable = "yes" if entry["available"] else "no"
+            table.add_row(group[:-1], name, usable, escape(entry["detail"]))
     console.print(table)
 
 
@@ -73,7 +82,14 @@ def info_command(as_json: bool) -> None:
 @click.option("--coder", type=click.Choice(CODERS), default="rans", show_default=True)
 @click.option("--block-size", type=int, default=512, show_default=True, help="Values in a block.")
 @click.option(
-    "--transport", type=click.Choice(["loopback", "mpi"]), default="loopback", show_default=True
+    "--transport",
+    type=click.Choice(["loopback", "mpi", "nccl"]),
+    default="loopback",
+    show_default=True,
+    help="nccl: ranks from RANK, WORLD_SIZE and MASTER_ADDR (torch) or mpirun (mpi4py).",
+)
+@click.option(
+    "--device", default="cpu", show_default=True, help="cpu, cuda (LOCAL_RANK's) or cuda:N."
 )
 @click.option("--dtype", type=click.Choice(DTYPES), default="bf16", show_default=True)
 @click.option("--steps", type=click.IntRange(1), help="Replay only the first steps.")
@@ -85,6 +101,7 @@ def replay_command(
     coder: str,
     block_size: int,
     transport: str,
+    device: str,
     dtype: str,
     steps: int | None,
     json_path: str | None,
@@ -100,11 +117,12 @@ def replay_command(
     if block_size % 8 or not 8 <= block_size <= 65536:
         raise bad_input(f"--block-size {block_size}: give a multiple of 8 from 8 to 65536")
     wanted = MODES if "all" in modes else tuple(dict.fromkeys(modes))
-    group = _group(transport, world_size)
+    device = _usable(device)
     try:
         loaded = load_trace(trace, dtype=dtype, steps=steps)
     except TraceError as error:
         raise bad_input(str(error)) from error
+    group = _group(transport, world_size, device)
     results = {}
     ticks = len(wanted) * sum(len(words) for words in loaded.shards.values())
     shown = group.leads and sys.stderr.isatty()
@@ -112,7 +130,7 @@ def replay_command(
         task = progress.add_task("replay", total=ticks)
         for mode in wanted:
             options = replay.ReplayOptions(
-                reuse=mode, coder=coder, block_size=block_size, dtype=dtype
+                reuse=mode, coder=coder, block_size=block_size, dtype=dtype, device=device
             )
             try:
                 results[mode] = group.run(loaded, options, lambda: progress.advance(task))
@@ -151,15 +169,88 @@ class _Mpi:
         return replay.merge_ranks(self._comm.allgather(own))
 
 
-def _group(transport: str, world_size: int | None) -> _Loopback | _Mpi:
-    if transport == "loopback":
-        return _Loopback(world_size or 4)
+class _Nccl:
+    def __init__(self, device: str) -> None:
+        self._transport = _nccl_transport(device)
+        self.world_size: int = self._transport.world_size
+        self.leads: bool = self._transport.rank == 0
+
+    def run(
+        self, trace: Trace, options: replay.ReplayOptions, advance: Callable[[], None]
+    ) -> replay.Results:
+        own = replay.replay_rank(self._transport, trace, options, advance)
+        return replay.merge_ranks(replay.exchange(self._transport, own))
+
+
+def _nccl_transport(device: str) -> Any:
+    index = parse_device(device).index
+    stated = [os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR")]
+    if all(stated) and importlib.util.find_spec("torch") is not None:
+        rank, world, host = int(stated[0] or 0), int(stated[1] or 0), str(stated[2])
+        return nccl(unique_id=_id_over_store(rank, world, host), rank=rank, world_size=world,
+                    device=index)  # fmt: skip
     available, why = info.collect()["transports"]["mpi"].values()
     if not available:
-        raise bad_input(f"--transport mpi: {why}")
-    group = _Mpi()
+        raise LibraryError(
+            f"ranks are found by RANK, WORLD_SIZE and MASTER_ADDR with torch, or by mpi4py: {why}"
+        )
+    from mpi4py import MPI
+
+    return nccl(MPI.COMM_WORLD, device=index)
+
+
+def _id_over_store(rank: int, world_size: int, host: str) -> bytes:
+    """Rank 0's unique id, or its error on every rank."""
+    dist: Any = importlib.import_module("torch.distributed")
+    port = int(os.environ.get("MASTER_PORT", "29500"))
+    store = dist.TCPStore(host, port, world_size, rank == 0)
+    if rank == 0:
+        try:
+            store.set("ciera", "+" + nccl_unique_id().hex())
+        except CieraError as error:
+            store.set("ciera", f"-{error}")
+    answer = bytes(store.get("ciera")).decode()
+    # Rank 0 serves: it may go only when all have the answer.
+    store.set(f"ciera/{rank}", "read")
+    for peer in range(world_size if rank == 0 else 0):
+        store.get(f"ciera/{peer}")
+    if answer[:1] != "+":
+        raise LibraryError(f"rank 0: {answer[1:]}")
+    return bytes.fromhex(answer[1:])
+
+
+def _usable(device: str) -> str:
+    """The device with its number, found to work before anything is read."""
+    local = os.environ.get("LOCAL_RANK", "")
+    try:
+        # A launcher's ranks of one host: each its own GPU.
+        place = parse_device(f"cuda:{local}" if device == "cuda" and local.isdigit() else device)
+        if place != CPU:
+            CompressedAllgather(loopback(1)[0], device=str(place)).close()
+            space_of(str(place))
+        return str(place)
+    except CieraError as error:
+        raise bad_input(f"--device {device}: {error}") from error
+
+
+def _group(transport: str, world_size: int | None, device: str) -> _Loopback | _Mpi | _Nccl:
+    if transport == "loopback":
+        return _Loopback(world_size or 4)
+    group: _Mpi | _Nccl
+    if transport == "nccl":
+        if parse_device(device) == CPU:
+            raise bad_input("--transport nccl moves GPU memory; give --device cuda")
+        try:
+            group = _Nccl(device)
+        except (CieraError, RuntimeError, ValueError) as error:
+            raise bad_input(f"--transport nccl: {error}") from error
+    else:
+        available, why = info.collect()["transports"]["mpi"].values()
+        if not available:
+            raise bad_input(f"--transport mpi: {why}")
+        group = _Mpi()
     if world_size not in (None, group.world_size):
-        raise bad_input(f"--world-size {world_size}, but mpirun started {group.world_size} ranks")
+        raise bad_input(f"--world-size {world_size}, but {group.world_size} ranks were started")
     return group
 
 

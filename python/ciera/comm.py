@@ -9,6 +9,8 @@ from typing import Any
 
 from ciera import _native
 from ciera.buffers import View, view_of
+from ciera.cuda_arrays import common_stream, stream_handle
+from ciera.devices import CPU, Device, parse_device
 from ciera.errors import ArgumentError, CieraError
 from ciera.transports import as_transport
 
@@ -19,9 +21,12 @@ _WHOLE: Any = object()  # the numel of a one-segment call: all of src
 class Handle:
     """A call under way. Keep its arrays unchanged until ``wait`` has returned."""
 
-    def __init__(self, call: _native.Call, like: View, out: Any, per_segment: bool) -> None:
+    def __init__(
+        self, call: _native.Call, like: View, out: Any, per_segment: bool, device: Device
+    ) -> None:
         self._call = call
         self._like = like
+        self._device = device
         self._out = out
         self._per_segment = per_segment
 
@@ -36,7 +41,9 @@ class Handle:
         """
         self._call.wait(timeout)
         if self._out is None:
-            arrays = [self._like.result(data) for data in self._call.outputs()]
+            arrays = [
+                self._like.result(data, self._call, self._device) for data in self._call.outputs()
+            ]
             self._out = arrays if self._per_segment else arrays[0]
         return self._out
 
@@ -49,15 +56,23 @@ class Handle:
 class CompressedAllgather:
     """One rank's end of a group; the result of each call is bit for bit a plain all-gather's.
 
-    ``transport``: from ``ciera.loopback``, an mpi4py communicator or a torch.distributed group.
+    ``transport``: from ``ciera.loopback`` or ``ciera.nccl``, an mpi4py communicator or a
+    torch.distributed group.
     ``reuse``: "off", "exponent-only" or "exponent-block" (needs state: 1 byte a remote value).
     ``coder``: "rans" or "raw". ``block_size``: values in a block, a multiple of 8 up to 65536.
     ``cache_budget_bytes``: bound of all reuse state of this rank; shards beyond it travel without
-    state. ``threads``: codec threads, 0 = cores / ranks on this host. All but ``threads`` must be
-    equal on all ranks; the first call checks it.
+    state. ``threads``: codec threads, 0 = cores / ranks on this host. ``device``: where this rank's
+    arrays lie and the codec runs: None or "cpu"; "cuda" (torch's current GPU where torch has one,
+    else the first), "cuda:N", an int or a torch.device. All but ``threads`` and the number of the
+    GPU must be equal on all ranks; the first call checks it.
 
     Calls are collective and made from one thread at a time. An error in one rank's arguments raises
     on every rank and changes nothing.
+
+    On a GPU a call uses its arrays after what is on the stream they are used on: torch's or CuPy's
+    current one, the ``stream`` of ``__cuda_array_interface__``, or the argument ``stream`` (an
+    address or a stream object). When a call or ``Handle.wait`` returns, the result is complete for
+    every stream. Without ``out`` it is the library's memory, new for each call.
     """
 
     def __init__(
@@ -69,11 +84,13 @@ class CompressedAllgather:
         coder: str = "rans",
         cache_budget_bytes: int | None = None,
         threads: int = 0,
+        device: Any = None,
     ) -> None:
         for label, text in (("reuse", reuse), ("coder", coder)):
             if not isinstance(text, str):
                 raise ArgumentError(f"{label}={text!r} is not possible; give a str")
         budget = cache_budget_bytes
+        self._device = parse_device(device)
         self._comm = _native.Communicator(
             as_transport(transport),
             reuse=reuse,
@@ -81,7 +98,14 @@ class CompressedAllgather:
             block_size=_integer("block_size", block_size, least=8, most=65536),
             cache_budget_bytes=None if budget is None else _integer("cache_budget_bytes", budget),
             threads=_integer("threads", threads, most=1024),
+            backend="host" if self._device == CPU else "cuda",
+            device=self._device.index or 0,
         )
+
+    @property
+    def device(self) -> str:
+        """Where arrays lie and the codec runs: "cpu" or "cuda:N"."""
+        return str(self._device)
 
     @property
     def rank(self) -> int:
@@ -94,23 +118,36 @@ class CompressedAllgather:
         return self._comm.world_size
 
     def allgather(
-        self, shard_id: ShardId, shard: Any, *, out: Any = None, dtype: str | None = None
+        self,
+        shard_id: ShardId,
+        shard: Any,
+        *,
+        out: Any = None,
+        dtype: str | None = None,
+        stream: Any = None,
     ) -> Any:
         """Gathers every rank's ``shard`` and returns them one after the other, rank-major.
 
-        ``shard``: contiguous 1-D CPU array (numpy, torch, DLPack, buffer protocol) of any length;
-        lengths may differ between ranks. ``out``: array of the summed length and the same dtype, or
+        ``shard``: contiguous 1-D array on this communicator's device (numpy, torch, CuPy,
+        ``__cuda_array_interface__``, DLPack, buffer protocol) of any length; lengths may differ
+        between ranks. ``out``: array of the summed length and the same dtype, or
         None to get a new one of the type of ``shard``; ``shard`` may be this rank's slot of it.
         ``dtype`` ("bf16", "fp16", "fp32") says what the bits are where the array cannot. Blocks
         until complete.
         """
-        return self._gather([(shard_id, _WHOLE)], shard, out, dtype, False, False).wait()
+        return self._gather([(shard_id, _WHOLE)], shard, out, dtype, stream, False, False).wait()
 
     def allgather_async(
-        self, shard_id: ShardId, shard: Any, *, out: Any = None, dtype: str | None = None
+        self,
+        shard_id: ShardId,
+        shard: Any,
+        *,
+        out: Any = None,
+        dtype: str | None = None,
+        stream: Any = None,
     ) -> Handle:
         """As ``allgather``, returning at once. Calls run in the order they were started."""
-        return self._gather([(shard_id, _WHOLE)], shard, out, dtype, False, True)
+        return self._gather([(shard_id, _WHOLE)], shard, out, dtype, stream, False, True)
 
     def allgather_segments(
         self,
@@ -121,6 +158,7 @@ class CompressedAllgather:
         dtype: str | None = None,
         per_segment: bool = False,
         async_op: bool = False,
+        stream: Any = None,
     ) -> Any:
         """One collective over a flat buffer of several shards, each with its own state.
 
@@ -128,7 +166,7 @@ class CompressedAllgather:
         rank-major buffer of a plain all-gather, or with ``per_segment`` a list of one rank-major
         array a segment (``out`` then is such a list). With ``async_op`` a Handle is returned.
         """
-        handle = self._gather(segments, src, out, dtype, per_segment, async_op)
+        handle = self._gather(segments, src, out, dtype, stream, per_segment, async_op)
         return handle if async_op else handle.wait()
 
     def _gather(
@@ -137,15 +175,19 @@ class CompressedAllgather:
         src: Any,
         out: Any,
         dtype: str | None,
+        stream: Any,
         per_segment: bool,
         async_op: bool,
     ) -> Handle:
         named: list[tuple[ShardId, int]] = []
         try:
             named = _pairs(segments)
-            view = view_of(src, dtype=dtype)
+            stated = stream_handle(stream, self._device)
+            view = view_of(src, device=self._device, dtype=dtype, stream=stated)
             named = [(one, view.numel if numel is _WHOLE else numel) for one, numel in named]
-            buffers = None if out is None else _out_views(out, view, dtype, per_segment)
+            outs = [] if out is None else self._out_views(out, view, dtype, stated, per_segment)
+            used = [one.gpu.stream for one in (view, *outs) if one.gpu is not None]
+            handle = common_stream(used) if stated is None else stated
         except Exception as error:
             label = f"shard {named[0][0]!r}, " if named else ""
             message = f"{label}rank {self.rank}: {error}"
@@ -155,8 +197,32 @@ class CompressedAllgather:
                 raise type(error)(message) from error
             raise
         issue = self._comm.start if async_op else self._comm.run
-        call = issue(named, view.dtype, view.data, buffers, per_segment)
-        return Handle(call, view, out, per_segment)
+        call = issue(
+            named,
+            view.dtype,
+            view.data,
+            None if out is None else [one.data for one in outs],
+            per_segment,
+            handle,
+            [one.gpu.owner for one in (view, *outs) if one.gpu is not None],
+        )
+        return Handle(call, view, out, per_segment, self._device)
+
+    def _out_views(
+        self, out: Any, view: View, dtype: str | None, stream: int | None, per_segment: bool
+    ) -> list[View]:
+        if per_segment and not isinstance(out, list | tuple):
+            raise ArgumentError("with per_segment, out is a list of one array a segment")
+        if stream is None and view.gpu is not None:
+            stream = view.gpu.stream
+        views = [
+            view_of(one, device=self._device, dtype=dtype, writable=True, stream=stream)
+            for one in (list(out) if per_segment else [out])
+        ]
+        for one in views:
+            if one.dtype != view.dtype:
+                raise ArgumentError(f"out is {one.dtype} where the shard is {view.dtype}")
+        return views
 
     def reset(self, shard_id: ShardId | None = None) -> None:
         """Forgets one shard, or all. Every rank must do it between the same two calls."""
@@ -224,14 +290,3 @@ def _pairs(segments: Any) -> list[tuple[ShardId, int]]:
         (_shard_id(shard_id), numel if numel is _WHOLE else _integer("numel", numel))
         for shard_id, numel in pairs
     ]
-
-
-def _out_views(out: Any, view: View, dtype: str | None, per_segment: bool) -> list[Any]:
-    if per_segment and not isinstance(out, list | tuple):
-        raise ArgumentError("with per_segment, out is a list of one array a segment")
-    outs = list(out) if per_segment else [out]
-    views = [view_of(one, dtype=dtype, writable=True) for one in outs]
-    for one in views:
-        if one.dtype != view.dtype:
-            raise ArgumentError(f"out is {one.dtype} where the shard is {view.dtype}")
-    return [one.data for one in views]

@@ -41,7 +41,7 @@ def collect() -> dict[str, Any]:
     rows = {
         "backends": {
             "host": (True, f"{platform.machine()}, {vector}"),
-            "cuda": (False, "this version has no CUDA backend"),
+            "cuda": _native.cuda_support(),
         },
         "coders": {
             "raw": (True, "stored as is"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -11,6 +12,7 @@ import numpy as np
 
 from ciera.comm import CompressedAllgather
 from ciera.errors import CieraError
+from ciera.spaces import Space, space_of
 from ciera.trace import Trace
 
 _COUNTERS = (
@@ -32,6 +34,7 @@ class ReplayOptions:
     coder: str = "rans"
     block_size: int = 512
     dtype: str = "bf16"
+    device: str = "cpu"
 
 
 @dataclass
@@ -110,26 +113,42 @@ def replay_rank(
 ) -> Results:
     """One rank's part: gathers every shard step after step. Collective."""
     results = {name: ShardResult() for name in trace.shards}
-    with CompressedAllgather(
-        transport, reuse=options.reuse, coder=options.coder, block_size=options.block_size
-    ) as comm:
+    space = space_of(options.device)
+    with (
+        space.current(),
+        CompressedAllgather(
+            transport,
+            reuse=options.reuse,
+            coder=options.coder,
+            block_size=options.block_size,
+            device=options.device,
+        ) as comm,
+    ):
         for step in range(trace.steps):
             for name, words in trace.shards.items():
                 if step < len(words):
-                    _replay_step(comm, name, words[step], step, options.dtype, results[name])
+                    dtype, result = options.dtype, results[name]
+                    _replay_step(comm, space, name, words[step], step, dtype, result)
                     advance()
     return results
 
 
 def _replay_step(
-    comm: CompressedAllgather, name: str, words: Any, step: int, dtype: str, result: ShardResult
+    comm: CompressedAllgather,
+    space: Space,
+    name: str,
+    words: Any,
+    step: int,
+    dtype: str,
+    result: ShardResult,
 ) -> None:
     start, end = bounds(len(words), comm.rank, comm.world_size)
+    there = space.put(words)
     before = comm.stats(name)
-    gathered = comm.allgather(name, np.ascontiguousarray(words[start:end]), dtype=dtype)
+    gathered = comm.allgather(name, there[start:end], dtype=dtype)
     after = comm.stats(name)
     # As bits: a NaN must be the same NaN.
-    result.mismatches += int(np.count_nonzero(gathered != words))
+    result.mismatches += space.differences(gathered, there)
     phase = Phase(steps=1, decoded_bytes=words.nbytes - words[start:end].nbytes)
     for counter in _COUNTERS:
         setattr(phase, counter, after[counter] - before.get(counter, 0))
@@ -169,6 +188,20 @@ def merge_ranks(ranks: list[Results]) -> Results:
         for name, result in one.items():
             merged[name].add(result)
     return merged
+
+
+def exchange(transport: Any, own: Results) -> list[Results]:
+    """Every rank's results, over the transport itself. Collective."""
+    text = pickle.dumps(own)
+    lengths = np.zeros(transport.world_size, np.int64)
+    transport.allgather(np.array([len(text)], np.int64), lengths)
+    most = int(lengths.max())
+    texts = np.zeros(most * len(lengths), np.uint8)
+    transport.allgather(text.ljust(most, b"\0"), texts)
+    return [
+        pickle.loads(texts[rank * most : rank * most + int(length)].tobytes())
+        for rank, length in enumerate(lengths)
+    ]
 
 
 def total(results: Results) -> ShardResult:

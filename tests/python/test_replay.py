@@ -108,4 +108,9 @@ def test_info_names_every_part_and_a_reason_for_what_is_missing() -> None:
     for group in ("backends", "coders", "transports"):
         for name, entry in collected[group].items():
             assert entry["detail"], name
-    assert ciera("info").returncode == 0
+    shown = ciera("info")
+    assert shown.returncode == 0
+    words = " ".join(shown.stdout.split())
+    for entry in collected["transports"].values():
+        for extra in ("[mpi]", "[torch]"):  # no markup, however wide the table
+            assert words.count(extra) >= entry["detail"].count(extra)

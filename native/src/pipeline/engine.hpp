@@ -20,7 +20,7 @@ struct Engine {
   std::size_t rank;
   std::size_t world;
   std::uint64_t config_digest;
-  std::unique_ptr<codec::CodecBackend> backend;
+  std::shared_ptr<codec::CodecBackend> backend;  // results of calls keep its memory alive
   cache::ShardTable table;
   Stats total;
   Arena frame_arena;    // frames of a call of several segments, before they are packed

@@ -13,7 +13,10 @@
 namespace ciera::pipeline {
 
 GatherCall::GatherCall(Engine& engine, GatherRequest request, std::optional<std::string> rejection)
-    : engine_(engine), request_(std::move(request)), control_(*engine.transport) {
+    : engine_(engine),
+      backend_(engine.backend),
+      request_(std::move(request)),
+      control_(*engine.transport) {
   if (rejection) {
     local_error_.emplace(ErrorCode::kArgument, *rejection);
     return;

@@ -66,6 +66,7 @@ class GatherCall {
   bool all_bare() const;
 
   Engine& engine_;
+  std::shared_ptr<codec::CodecBackend> backend_;  // `owned_` is its memory, whoever goes first
   GatherRequest request_;
   ControlPlane control_;
   std::optional<Error> local_error_;

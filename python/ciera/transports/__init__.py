@@ -37,5 +37,5 @@ def as_transport(source: Any) -> Transport:
         return _native.callback_transport(TorchTransport(source))
     raise ArgumentError(
         f"a {type(source).__name__} is no transport; give one of ciera.loopback(world_size), an "
-        "mpi4py communicator or a torch.distributed group"
+        "mpi4py communicator, a torch.distributed group or ciera.nccl(...) of those"
     )
