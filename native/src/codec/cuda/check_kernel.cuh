@@ -31,15 +31,33 @@ struct CheckBlock {
     const std::uint64_t bytes = bitmap_bytes(blocks);
     const std::uint32_t tile_bytes = tile_blocks(expected.numel, expected.block_size) / 8;
     const std::uint64_t tiles = tile_count(expected.numel, expected.block_size);
-    for (std::uint64_t tile = threadIdx.x; tile < tiles; tile += kThreads) {
-      std::uint32_t changed = 0;
+    const auto changed_in = [&](std::uint64_t tile) {
+      std::uint32_t count = 0;
+#pragma unroll 4
       for (std::uint64_t b = tile * tile_bytes; b < (tile + 1) * tile_bytes && b < bytes; ++b) {
-        changed += __popc(static_cast<unsigned>(bitmap[b]));
+        count += __popc(static_cast<unsigned>(bitmap[b]));
       }
-      call.tile_changed[tile] = changed;
+      return count;
+    };
+    // Each thread owns a run of tiles: counted once for the scan, and once more to write it.
+    const std::uint64_t run = (tiles + kThreads - 1) / kThreads;
+    const std::uint64_t from = threadIdx.x * run < tiles ? threadIdx.x * run : tiles;
+    const std::uint64_t to = from + run < tiles ? from + run : tiles;
+    std::uint32_t own = 0;
+    for (std::uint64_t tile = from; tile < to; ++tile) {
+      own += changed_in(tile);
     }
-    __syncthreads();  // the scan reads what other threads counted
-    const std::uint64_t changed = block_exclusive_scan(call.tile_changed, tiles, shared.scan);
+    const std::uint32_t end = block_inclusive_scan(own, shared.sums);
+    std::uint32_t before = end - own;
+    for (std::uint64_t tile = from; tile < to; ++tile) {
+      call.tile_changed[tile] = before;
+      before += changed_in(tile);
+    }
+    if (threadIdx.x == kThreads - 1) {
+      shared.cum[0] = end;
+    }
+    __syncthreads();  // the number of changed blocks is known
+    const std::uint64_t changed = shared.cum[0];
     if (threadIdx.x == 0) {
       if (static_cast<std::uint32_t>(bitmap[bytes - 1]) >> ((blocks - 1) % 8) >> 1 != 0) {
         shared.verdict = Verdict::kBadBitmap;

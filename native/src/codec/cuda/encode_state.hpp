@@ -21,7 +21,7 @@ struct EncodeState {
   std::uint64_t changed_blocks;
   std::uint32_t table_bytes;  // of the rans section; 0 when there are no symbols
   std::uint32_t frequencies[256];
-  uint2 table[256];          // see pack_entry
+  uint4 table[256];          // see pack_entry
   wire::FrameHeader header;  // once the sizes are known
 };
 

@@ -43,27 +43,47 @@ class ListedSource {
   ListWalk walk_;
 };
 
+// One step of 32 lanes: lanes whose state has reached entry.x write its low half, in lane order
+// before `top`, and shift it out. Written in PTX so that store and shift are predicated and not
+// branched to.
+__device__ inline void emit_words(std::uint32_t& x, std::uint32_t& top, std::uint32_t limit,
+                                  unsigned below, std::uint16_t* region) {
+  asm volatile(
+      "{\n"
+      "  .reg .pred emits;\n"
+      "  .reg .b32 mask, count;\n"
+      "  .reg .b64 to;\n"
+      "  setp.ge.u32 emits, %0, %2;\n"
+      "  vote.sync.ballot.b32 mask, emits, 0xFFFFFFFF;\n"
+      "  popc.b32 count, mask;\n"
+      "  sub.u32 %1, %1, count;\n"
+      "  and.b32 mask, mask, %3;\n"
+      "  popc.b32 count, mask;\n"
+      "  add.u32 count, count, %1;\n"
+      "  mad.wide.u32 to, count, 2, %4;\n"
+      "  @emits st.global.u16 [to], %0;\n"
+      "  @emits shr.u32 %0, %0, 16;\n"
+      "}"
+      : "+r"(x), "+r"(top)
+      : "r"(limit), "r"(below), "l"(region));
+}
+
 // Codes `count` symbols, of which `source` stands at the end, and writes the words so that they end
-// at `end`; returns how many. `x` becomes this lane's final state. Steps go backwards, as the
-// format wants.
+// at region[capacity]; returns how many. `x` becomes this lane's final state. Steps go backwards,
+// as the format wants.
 template <class Format, class Source>
-__device__ std::uint32_t encode_segment(const uint2* table, Source source, std::uint32_t count,
-                                        std::uint16_t* end, std::uint32_t& x) {
+__device__ std::uint32_t encode_segment(const uint4* table, Source source, std::uint32_t count,
+                                        std::uint16_t* region, std::uint32_t capacity,
+                                        std::uint32_t& x) {
   constexpr int kAhead = 8;  // symbols read before they are needed
   const unsigned below = (1U << lane_id()) - 1;
-  std::uint16_t* top = end;
+  std::uint32_t top = capacity;
   x = kRansLow;
   const auto step = [&](typename Source::Raw raw, bool active) {
-    const uint2 entry = table[exponent_of<Format>(raw)];
-    const bool emits = active && static_cast<std::int32_t>(x + (entry.x & 0x7FF80000U)) < 0;
-    const unsigned mask = __ballot_sync(kFullWarp, emits);
-    top -= __popc(mask);
-    if (emits) {
-      top[__popc(mask & below)] = static_cast<std::uint16_t>(x);
-    }
-    x = emits ? x >> 16 : x;
-    const std::uint32_t quotient = __funnelshift_r(__umulhi(x, entry.y), 0, entry.x);
-    const std::uint32_t next = x + (entry.x >> 5 & 0x1FFF) + quotient * (entry.x >> 19);
+    const uint4 entry = table[exponent_of<Format>(raw)];
+    emit_words(x, top, active ? entry.x : 0xFFFFFFFFU, below, region);
+    const std::uint32_t quotient = __funnelshift_r(__umulhi(x, entry.y), 0, entry.w);
+    const std::uint32_t next = x + entry.z + quotient * (entry.w >> 5);
     x = active ? next : x;
   };
   std::uint32_t steps = (count + 31) / 32;
@@ -72,7 +92,7 @@ __device__ std::uint32_t encode_segment(const uint2* table, Source source, std::
     source.back();
     step(active ? source.raw() : typename Source::Raw{0}, active);
     if (steps == 1) {
-      return static_cast<std::uint32_t>(end - top);
+      return capacity - top;
     }
   }
   typename Source::Raw next[kAhead];
@@ -98,7 +118,7 @@ __device__ std::uint32_t encode_segment(const uint2* table, Source source, std::
       step(now[k], true);
     }
   }
-  return static_cast<std::uint32_t>(end - top);
+  return capacity - top;
 }
 
 struct RansEncodeArgs {
@@ -133,7 +153,7 @@ __device__ inline void decide_frame(const RansEncodeArgs& args, std::uint64_t wo
 template <class Format, bool kDelta>
 __global__ void __launch_bounds__(32 * kEncodeWarps)
     rans_encode_kernel(const __grid_constant__ RansEncodeArgs args) {
-  __shared__ uint2 table[256];
+  __shared__ uint4 table[256];
   __shared__ std::uint64_t sums[kEncodeWarps];
   const EncodeState& state = *args.state;
   const std::uint32_t log2 = args.params.segment_log2;
@@ -152,13 +172,15 @@ __global__ void __launch_bounds__(32 * kEncodeWarps)
     const auto count = static_cast<std::uint32_t>(rest < length ? rest : length);
     // The symbol of this lane's last step.
     const std::uint64_t last = from + (count - 1) / 32 * 32 + lane_id();
-    std::uint16_t* end = args.scratch.words + (segment + 1) * length;
+    std::uint16_t* region = args.scratch.words + segment * length;
+    const auto capacity = static_cast<std::uint32_t>(length);
     std::uint32_t words = 0;
     if constexpr (kDelta) {
       const ListedSource<Format> source(args.src, args.scratch.list, args.params.block_size, last);
-      words = encode_segment<Format>(table, source, count, end, x);
+      words = encode_segment<Format>(table, source, count, region, capacity, x);
     } else {
-      words = encode_segment<Format>(table, WordSource<Format>(args.src, last), count, end, x);
+      const WordSource<Format> source(args.src, last);
+      words = encode_segment<Format>(table, source, count, region, capacity, x);
     }
     args.scratch.segment_states[kRansLanes * segment + lane_id()] = x;
     if (lane_id() == 0) {

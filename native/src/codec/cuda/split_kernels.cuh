@@ -191,6 +191,7 @@ class SplitBlock {
       const std::uint32_t begin = b * args_.block_size;
       const std::uint32_t end =
           begin + args_.block_size < values_ ? begin + args_.block_size : values_;
+      std::uint64_t kept[kUnroll] = {};  // the exponents of the last round
       for (std::uint32_t base = begin + 8 * lane_id(); base < end; base += 256 * kUnroll) {
         Words8<Format> words[kUnroll];
 #pragma unroll
@@ -203,6 +204,7 @@ class SplitBlock {
         for (std::uint32_t u = 0; u < kUnroll; ++u) {
           if (kExtent == Extent::kWhole || base + 256 * u < end) {
             const std::uint64_t exponents = split_group<kExtent>(base + 256 * u, words[u]);
+            kept[u] = exponents;
             const std::uint64_t index = (base + 256 * u - begin) / 8;
             low += base::keyed(exponents, index, base::kGamma0);
             high += base::keyed(exponents, index, base::kGamma1);
@@ -213,7 +215,14 @@ class SplitBlock {
       high = warp_sum(high);
       const bool changed = lane_id() == 0 && finish_hash(b, low, high);
       if (__shfl_sync(kFullWarp, changed ? 1 : 0, 0) != 0) {
-        count_exponents<kExtent>(begin + 8 * lane_id(), end, 256);
+        if (kExtent == Extent::kWhole && args_.block_size == 256 * kUnroll) {
+#pragma unroll
+          for (const std::uint64_t exponents : kept) {  // the only round
+            shared_.histogram.add(exponents, 8);
+          }
+        } else {
+          count_exponents<kExtent>(begin + 8 * lane_id(), end, 256);
+        }
       }
     }
   }
@@ -286,7 +295,8 @@ class SplitBlock {
 };
 
 template <class Format, bool kDelta>
-__global__ void __launch_bounds__(kThreads) split_kernel(const __grid_constant__ SplitArgs args) {
+__global__ void __launch_bounds__(kThreads, sizeof(typename Format::Word) == 2 ? 5 : 3)
+    split_kernel(const __grid_constant__ SplitArgs args) {
   __shared__ typename SplitBlock<Format, kDelta>::Shared shared;
   SplitBlock<Format, kDelta> block(args, shared);
   block.run();

@@ -45,19 +45,20 @@ __device__ inline void adjust_in_warp(std::uint32_t (&frequencies)[256]) {
   }
 }
 
-// What a warp needs of a symbol, in two registers. x: 2^n - frequency in bits 19 to 30, what to add
-// in bits 5 to 17, the shift in bits 0 to 4, where a funnel shift looks for it; y: the reciprocal.
-// x + rest * 2^19 reaches 2^31 exactly when x reaches frequency * 2^(31 - n). The quotient is the
-// upper half of x times the reciprocal, shifted; a frequency of 1, whose reciprocal has 33 bits,
-// takes one less and adds the difference.
-__device__ inline uint2 pack_entry(const RansEncodeSymbol& symbol) {
+// What coding a symbol needs, each in a register of its own, since the arithmetic pipe is what the
+// coder is bound by. x: where a word is emitted, frequency * 2^(31 - n); y: the reciprocal; z: what
+// to add; w: 2^n - frequency in bits 5 to 16, the shift in bits 0 to 4, where a funnel shift looks
+// for it. The quotient is the upper half of the state times the reciprocal, shifted; a frequency of
+// 1, whose reciprocal has 33 bits, takes one less and adds the difference.
+__device__ inline uint4 pack_entry(const RansEncodeSymbol& symbol) {
   const std::uint32_t cum = symbol.packed & 0xFFF;
   const std::uint32_t rest = symbol.packed >> 12 & 0x1FFF;
   const std::uint32_t shift = symbol.packed >> 25;
+  const std::uint32_t emit = ((1U << kRansProbBits) - rest) << (31 - kRansProbBits);
   if (shift == 0) {
-    return {rest << 19 | (cum + rest) << 5, 0xFFFFFFFFU};
+    return {emit, 0xFFFFFFFFU, cum + rest, rest << 5};
   }
-  return {rest << 19 | cum << 5 | (shift - 1), symbol.reciprocal};
+  return {emit, symbol.reciprocal, cum, rest << 5 | (shift - 1)};
 }
 
 // Writes state.frequencies, state.table and state.table_bytes for state.counts, whose sum is
