@@ -266,7 +266,8 @@ struct CheckBlock {
 };
 
 // The first block reads the frame while the others add up its checksum.
-__global__ void __launch_bounds__(kThreads) check_kernel(const __grid_constant__ DecodeCall call) {
+__global__ void __launch_bounds__(kThreads, 8)
+    check_kernel(const __grid_constant__ DecodeCall call) {
   __shared__ CheckBlock::Shared shared;
   if (blockIdx.x == 0) {
     CheckBlock::read(call, shared);

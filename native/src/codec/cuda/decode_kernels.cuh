@@ -20,10 +20,7 @@ struct WordWindow {
 
   // Bytes [0, limit) from `from`, which is aligned to 8, may be read.
   __device__ WordWindow(std::uint64_t* ring, const std::byte* from, std::uint64_t limit)
-      : ring_(ring),
-        ring_address_(static_cast<std::uint32_t>(__cvta_generic_to_shared(ring))),
-        from_(from + 8 * lane_id()),
-        left_(static_cast<std::int64_t>(limit)) {
+      : ring_(ring), from_(from + 8 * lane_id()), left_(static_cast<std::int64_t>(limit)) {
     left_ -= 8 * lane_id();
 #pragma unroll
     for (std::uint32_t chunk = 0; chunk < 3; ++chunk) {
@@ -33,30 +30,8 @@ struct WordWindow {
     __syncwarp();  // all lanes may read them
   }
 
-  // Lanes whose state is below kRansLow shift a word in, in lane order from `next`. Written in PTX
-  // so that load and shift are predicated and not branched to.
-  __device__ void take(std::uint32_t& x, std::uint32_t& next, unsigned below) const {
-    asm volatile(
-        "{\n"
-        "  .reg .pred hungry;\n"
-        "  .reg .b32 mask, count, at;\n"
-        "  .reg .b16 word;\n"
-        "  .reg .b32 wide;\n"
-        "  setp.lt.u32 hungry, %0, 0x8000;\n"
-        "  vote.sync.ballot.b32 mask, hungry, 0xFFFFFFFF;\n"
-        "  popc.b32 count, mask;\n"
-        "  and.b32 mask, mask, %2;\n"
-        "  popc.b32 at, mask;\n"
-        "  add.u32 at, at, %1;\n"
-        "  add.u32 %1, %1, count;\n"
-        "  and.b32 at, at, %4;\n"
-        "  mad.lo.u32 at, at, 2, %3;\n"
-        "  @hungry ld.shared.u16 word, [at];\n"
-        "  @hungry cvt.u32.u16 wide, word;\n"
-        "  @hungry mad.lo.u32 %0, %0, 65536, wide;\n"
-        "}"
-        : "+r"(x), "+r"(next)
-        : "r"(below), "r"(ring_address_), "n"(kRingWords - 1));
+  __device__ std::uint32_t word(std::uint32_t at) const {
+    return reinterpret_cast<const std::uint16_t*>(ring_)[at % kRingWords];
   }
 
   // After at most four steps. `next`: the first word still needed, the same in all lanes.
@@ -87,7 +62,6 @@ struct WordWindow {
   }
 
   std::uint64_t* ring_;
-  std::uint32_t ring_address_;
   const std::byte* from_;
   std::int64_t left_;
   std::uint64_t ahead_ = 0;
@@ -107,18 +81,22 @@ template <class Sink>
 __device__ bool decode_segment(const std::uint32_t* slots, std::uint32_t prob_bits, std::uint32_t x,
                                WordWindow words, std::uint32_t first_word, std::uint32_t word_count,
                                std::uint32_t count, Sink sink) {
-  constexpr int kAhead = 4;
+  constexpr int kAhead = 8;
   const unsigned below = (1U << lane_id()) - 1;
   const std::uint32_t mask = (1U << prob_bits) - 1;
   const bool started = x >= kRansLow && x < kRansLow << 16;
-  x = started ? x : kRansLow;
   std::uint32_t next = first_word;
   const auto step = [&](bool active) {
     const std::uint32_t slot = slots[x & mask];
     const std::uint32_t quotient = x >> prob_bits;
     const std::uint32_t y = (slot >> 20) * quotient + quotient + (slot >> 8 & 0xFFF);
     x = active ? y : x;
-    words.take(x, next, below);  // a state that is not active is never below kRansLow
+    const bool hungry = active && x < kRansLow;
+    const unsigned hungry_mask = __ballot_sync(kFullWarp, hungry);
+    if (hungry) {
+      x = x << 16 | words.word(next + __popc(hungry_mask & below));
+    }
+    next += __popc(hungry_mask);
     return slot;
   };
   std::uint32_t left = count;
@@ -253,7 +231,7 @@ __device__ void scatter_stored(const DecodeCall& call) {
 }
 
 template <class Format>
-__global__ void __launch_bounds__(32 * kDecodeWarps, 6)
+__global__ void __launch_bounds__(32 * kDecodeWarps)
     rans_decode_kernel(const __grid_constant__ DecodeCall call) {
   __shared__ std::uint32_t slots[1U << kRansMaxProbBits];
   __shared__ std::uint64_t rings[kDecodeWarps][WordWindow::kRingWords / 4];

@@ -228,23 +228,23 @@ __device__ inline std::uint64_t words_before(const std::uint32_t* segment_words,
   return block_sum(sum, shared);
 }
 
-// By the whole block; several loads are under way before the first store.
+// By a warp; several loads are under way before the first store.
 __device__ inline void copy_words(const std::uint16_t* from, std::uint16_t* to,
                                   std::uint32_t count) {
   constexpr std::uint32_t kAtOnce = 8;
-  std::uint32_t i = threadIdx.x;
-  for (; i + (kAtOnce - 1) * kThreads < count; i += kAtOnce * kThreads) {
+  std::uint32_t i = lane_id();
+  for (; i + 32 * (kAtOnce - 1) < count; i += 32 * kAtOnce) {
     std::uint16_t words[kAtOnce];
 #pragma unroll
     for (std::uint32_t k = 0; k < kAtOnce; ++k) {
-      words[k] = from[i + k * kThreads];
+      words[k] = from[i + 32 * k];
     }
 #pragma unroll
     for (std::uint32_t k = 0; k < kAtOnce; ++k) {
-      to[i + k * kThreads] = words[k];
+      to[i + 32 * k] = words[k];
     }
   }
-  for (; i < count; i += kThreads) {
+  for (; i < count; i += 32) {
     to[i] = from[i];
   }
 }
@@ -256,7 +256,7 @@ __device__ inline void assemble_rans(const AssembleArgs& args, std::byte* sectio
   const EncodeState& state = *args.state;
   const std::uint32_t log2 = args.params.segment_log2;
   const std::uint64_t segments = rans_segments(state.symbols, log2);
-  const std::uint64_t run = ceil_div(segments, gridDim.x);
+  const std::uint64_t run = ceil_div(ceil_div(segments, gridDim.x), kWarps) * kWarps;
   const std::uint64_t from = blockIdx.x * run;
   const std::uint64_t to = from + run < segments ? from + run : segments;
   if (blockIdx.x == gridDim.x - 1) {  // the last block has least to do
@@ -268,17 +268,26 @@ __device__ inline void assemble_rans(const AssembleArgs& args, std::byte* sectio
   if (from >= to) {
     return;
   }
-  std::uint64_t end = words_before(args.scratch.segment_words, from, shared);
-  for (std::uint64_t s = from; s < to; ++s) {
-    const std::uint32_t count = args.scratch.segment_words[s];
-    copy_words(args.scratch.words + ((s + 1) << log2) - count, words + end, count);
-    if (threadIdx.x < kRansLanes) {
-      states[kRansLanes * s + threadIdx.x] =
-          args.scratch.segment_states[kRansLanes * s + threadIdx.x];
+  std::uint64_t before = words_before(args.scratch.segment_words, from, shared);
+  for (std::uint64_t base = from; base < to; base += kWarps) {  // a warp a segment
+    const std::uint64_t s = base + warp_id();
+    const std::uint32_t count = s < to ? args.scratch.segment_words[s] : 0;
+    __syncthreads();  // the counts of the round before have been read
+    if (lane_id() == 0) {
+      shared[warp_id()] = count;
     }
-    end += count;
-    if (threadIdx.x == 0) {
-      ends[s] = static_cast<std::uint32_t>(end);
+    __syncthreads();  // the counts of this round are there
+    std::uint64_t start = before;
+    for (std::uint32_t w = 0; w < kWarps; ++w) {
+      start += w < warp_id() ? shared[w] : 0;
+      before += shared[w];
+    }
+    if (s < to) {
+      copy_words(args.scratch.words + ((s + 1) << log2) - count, words + start, count);
+      states[kRansLanes * s + lane_id()] = args.scratch.segment_states[kRansLanes * s + lane_id()];
+      if (lane_id() == 0) {
+        ends[s] = static_cast<std::uint32_t>(start + count);
+      }
     }
   }
 }

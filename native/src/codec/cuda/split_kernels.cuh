@@ -123,6 +123,8 @@ class SplitBlock {
     }
   }
 
+  static constexpr std::uint32_t kUsualBlock = 512;
+
   // kWhole: a whole tile of whole groups at aligned addresses, as nearly all are.
   enum class Extent { kWhole, kAny };
 
@@ -134,6 +136,8 @@ class SplitBlock {
         const std::uint64_t exponents = split_group<kExtent>(at, load<kExtent>(at));
         shared_.histogram.add(exponents, count_at<kExtent>(at));
       }
+    } else if (kExtent == Extent::kWhole && args_.block_size == kUsualBlock) {
+      args_.tile_blocks % (4 * kWarps) == 0 ? usual_blocks<4>() : usual_blocks<2>();
     } else if (kExtent == Extent::kWhole || args_.block_size % 256 == 0) {
       warp_blocks<kExtent>();
     } else {
@@ -181,6 +185,77 @@ class SplitBlock {
     return true;
   }
 
+  // Whole blocks of 512 values, the default: a warp owns kTogether of them at a time, with their
+  // exponents in registers, so that sums are made and hashes finished for several blocks at once.
+  template <std::uint32_t kTogether>
+  __device__ void usual_blocks() {
+    constexpr std::uint32_t kRounds = kUsualBlock / 256;
+    for (std::uint32_t b = kTogether * warp_id(); b < blocks_; b += kTogether * kWarps) {
+      std::uint64_t exponents[kTogether][kRounds];
+      std::uint64_t sums[2 * kTogether] = {};
+#pragma unroll
+      for (std::uint32_t k = 0; k < kTogether; ++k) {
+        const std::uint32_t begin = (b + k) * kUsualBlock + 8 * lane_id();
+        Words8<Format> words[kRounds];
+#pragma unroll
+        for (std::uint32_t round = 0; round < kRounds; ++round) {
+          words[round] = load<Extent::kWhole>(begin + 256 * round);
+        }
+#pragma unroll
+        for (std::uint32_t round = 0; round < kRounds; ++round) {
+          const std::uint64_t packed =
+              split_group<Extent::kWhole>(begin + 256 * round, words[round]);
+          exponents[k][round] = packed;
+          sums[2 * k] += base::keyed(packed, 32 * round + lane_id(), base::kGamma0);
+          sums[2 * k + 1] += base::keyed(packed, 32 * round + lane_id(), base::kGamma1);
+        }
+      }
+      const unsigned changed = finish_together<kTogether>(b, sums);
+#pragma unroll
+      for (std::uint32_t k = 0; k < kTogether; ++k) {
+        if ((changed >> k & 1) != 0) {
+#pragma unroll
+          for (std::uint32_t round = 0; round < kRounds; ++round) {
+            shared_.histogram.add(exponents[k][round], 8);
+          }
+        }
+      }
+    }
+  }
+
+  // Hashes of kTogether blocks from every lane's sums: lane 2k adds up the first sum of block k,
+  // lane 2k + 1 the second. Which blocks changed, a bit each, in every lane.
+  template <std::uint32_t kTogether>
+  __device__ unsigned finish_together(std::uint32_t b, std::uint64_t (&sums)[2 * kTogether]) {
+    // Halves the sums a lane holds while it halves the lanes that a sum is spread over.
+#pragma unroll
+    for (std::uint32_t held = kTogether; held > 0; held /= 2) {
+      const bool upper = (lane_id() & held) != 0;
+#pragma unroll
+      for (std::uint32_t i = 0; i < held; ++i) {
+        const std::uint64_t kept = upper ? sums[held + i] : sums[i];
+        const std::uint64_t given = upper ? sums[i] : sums[held + i];
+        sums[i] = kept + __shfl_xor_sync(kFullWarp, given, static_cast<int>(held));
+      }
+    }
+    // Lanes that agree in their lowest bits hold shares of the same sum.
+#pragma unroll
+    for (std::uint32_t step = 2 * kTogether; step < 32; step *= 2) {
+      sums[0] += __shfl_xor_sync(kFullWarp, sums[0], static_cast<int>(step));
+    }
+    const std::uint64_t other = __shfl_xor_sync(kFullWarp, sums[0], 1);
+    const std::uint32_t k = lane_id() / 2;
+    const bool judges = lane_id() % 2 == 0 && k < kTogether;
+    const bool changed = judges && finish_hash(b + k, sums[0], other);
+    const unsigned bits = __ballot_sync(kFullWarp, changed);
+    unsigned packed = 0;
+#pragma unroll
+    for (std::uint32_t i = 0; i < kTogether; ++i) {
+      packed |= (bits >> (2 * i) & 1) << i;
+    }
+    return packed;
+  }
+
   // Blocks of a multiple of 256 values: a warp owns a block, so that sums stay in registers.
   template <Extent kExtent>
   __device__ void warp_blocks() {
@@ -191,7 +266,6 @@ class SplitBlock {
       const std::uint32_t begin = b * args_.block_size;
       const std::uint32_t end =
           begin + args_.block_size < values_ ? begin + args_.block_size : values_;
-      std::uint64_t kept[kUnroll] = {};  // the exponents of the last round
       for (std::uint32_t base = begin + 8 * lane_id(); base < end; base += 256 * kUnroll) {
         Words8<Format> words[kUnroll];
 #pragma unroll
@@ -204,7 +278,6 @@ class SplitBlock {
         for (std::uint32_t u = 0; u < kUnroll; ++u) {
           if (kExtent == Extent::kWhole || base + 256 * u < end) {
             const std::uint64_t exponents = split_group<kExtent>(base + 256 * u, words[u]);
-            kept[u] = exponents;
             const std::uint64_t index = (base + 256 * u - begin) / 8;
             low += base::keyed(exponents, index, base::kGamma0);
             high += base::keyed(exponents, index, base::kGamma1);
@@ -215,14 +288,7 @@ class SplitBlock {
       high = warp_sum(high);
       const bool changed = lane_id() == 0 && finish_hash(b, low, high);
       if (__shfl_sync(kFullWarp, changed ? 1 : 0, 0) != 0) {
-        if (kExtent == Extent::kWhole && args_.block_size == 256 * kUnroll) {
-#pragma unroll
-          for (const std::uint64_t exponents : kept) {  // the only round
-            shared_.histogram.add(exponents, 8);
-          }
-        } else {
-          count_exponents<kExtent>(begin + 8 * lane_id(), end, 256);
-        }
+        count_exponents<kExtent>(begin + 8 * lane_id(), end, 256);
       }
     }
   }
@@ -295,7 +361,7 @@ class SplitBlock {
 };
 
 template <class Format, bool kDelta>
-__global__ void __launch_bounds__(kThreads, sizeof(typename Format::Word) == 2 ? 5 : 3)
+__global__ void __launch_bounds__(kThreads, sizeof(typename Format::Word) == 2 ? 4 : 2)
     split_kernel(const __grid_constant__ SplitArgs args) {
   __shared__ typename SplitBlock<Format, kDelta>::Shared shared;
   SplitBlock<Format, kDelta> block(args, shared);
