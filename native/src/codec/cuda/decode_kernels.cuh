@@ -268,7 +268,7 @@ struct MergeBlock {
     rank_blocks(call.frame + header.sections[0].offset, first_block,
                 static_cast<std::uint32_t>(block_count(values, block_size)), shared);
     __syncthreads();  // the ranks are there
-    const bool coded = header.last().coder == Coder::kRans;
+    const bool coded = header.last().coder != Coder::kRaw;
     const auto* stored = reinterpret_cast<const std::uint8_t*>(call.frame + header.last().offset);
     const std::uint64_t out = static_cast<std::uint64_t>(call.tile_changed[tile]) * block_size;
     for (std::uint32_t at = 8 * threadIdx.x; at < values; at += 8 * kThreads) {
@@ -290,7 +290,7 @@ struct MergeBlock {
   }
 };
 
-// What the rans kernel leaves: delta frames, stored exponents of key frames, raw frames.
+// What the rans kernel leaves: delta frames, other exponents of key frames, raw frames.
 template <class Format>
 __global__ void __launch_bounds__(kThreads) merge_kernel(MergeArgs args) {
   __shared__ typename MergeBlock<Format>::Shared shared;
@@ -317,8 +317,10 @@ __global__ void __launch_bounds__(kThreads) merge_kernel(MergeArgs args) {
     const std::uint64_t at = 8 * g;
     const auto count = static_cast<std::uint32_t>(numel - at < 8 ? numel - at : 8);
     if (header.kind == wire::Kind::kKey) {
-      merge_group<Format>(args, at, load_exponents8<Format>(stored, at, count),
-                          call.exponents != nullptr);
+      const std::uint64_t exponents = header.last().coder == Coder::kRaw
+                                          ? load_exponents8<Format>(stored, at, count)
+                                          : load_bytes(call.symbols + at, count);
+      merge_group<Format>(args, at, exponents, call.exponents != nullptr);
       continue;
     }
     const auto words = load_words<Format>(reinterpret_cast<const Word*>(stored), at, count, true);

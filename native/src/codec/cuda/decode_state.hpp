@@ -36,11 +36,12 @@ struct DecodeCall {
   std::uint64_t frame_bytes;
   std::uint8_t* exponents;  // ExpCache; null without state
   std::byte* dst;
-  std::uint8_t* symbols;        // scratch for the exponents of a delta frame
+  std::uint8_t* symbols;        // scratch for the exponents of a delta or nvcomp-ans frame
   std::uint32_t* tile_changed;  // scratch: changed blocks before each tile
   DecodeState* state;
-  DecodeVerdict* verdict;  // GPU memory, cleared before the check
-  unsigned* refused;       // GPU memory, one for all frames of a call, cleared before
+  DecodeVerdict* verdict;              // GPU memory, cleared before the check
+  unsigned* refused;                   // GPU memory, one for all frames of a call, cleared before
+  const NvcompCall* nvcomp = nullptr;  // for the launch, when coder nvcomp-ans is expected
 };
 
 // Sizes of `symbols`, which calls on one stream may share, and of `tile_changed`, which each has

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "codec/cuda/encode_state.hpp"
+#include "codec/cuda/nvcomp_state.hpp"
 #include "codec/cuda/rans_encode_kernels.cuh"
 #include "codec/cuda/split_kernels.cuh"
 #include "exec/cuda_check.hpp"
@@ -15,7 +16,8 @@ struct ScratchSizes {
 };
 
 ScratchSizes scratch_sizes(const FrameParams& params) {
-  const std::uint64_t segments = rans_segments(params.numel, params.segment_log2);
+  const std::uint64_t segments =
+      params.coder == Coder::kNvcompAns ? 0 : rans_segments(params.numel, params.segment_log2);
   return {align256(params.numel + 16), align256(2 * (segments << params.segment_log2)),
           align256(4 * segments), align256(kRansStateBytes * segments),
           align256(4 * tile_count(params.numel, params.block_size))};
@@ -70,14 +72,21 @@ void launch_encode_as(const EncodeCall& call, int multiprocessors, cudaStream_t 
         <<<grid_for(args.tiles, 8ULL * multiprocessors), kThreads, 0, stream>>>(args);
     CIERA_CUDA_TRY(cudaGetLastError());
   }
-  const std::uint64_t segments = rans_segments(params.numel, params.segment_log2);
-  rans_encode_kernel<<<grid_for(ceil_div(segments, kEncodeWarps), 1U << 30), 32 * kEncodeWarps, 0,
-                       stream>>>({params, call.scratch, call.state});
-  CIERA_CUDA_TRY(cudaGetLastError());
+  if (call.nvcomp != nullptr) {
+    launch_nvcomp_encode(call, stream);
+  } else {
+    const std::uint64_t segments = rans_segments(params.numel, params.segment_log2);
+    rans_encode_kernel<<<grid_for(ceil_div(segments, kEncodeWarps), 1U << 30), 32 * kEncodeWarps, 0,
+                         stream>>>({params, call.scratch, call.state});
+    CIERA_CUDA_TRY(cudaGetLastError());
+  }
   const unsigned grid = grid_for(ceil_div(params.numel, 8ULL * kThreads), 8ULL * multiprocessors);
   assemble_kernel<Format><<<grid, kThreads, 0, stream>>>(
       {params, call.scratch, call.state, call.src, is_wide(call.src), call.frame});
   CIERA_CUDA_TRY(cudaGetLastError());
+  if (call.nvcomp != nullptr) {
+    launch_nvcomp_assemble(call, multiprocessors, stream);
+  }
   seal_kernel<<<grid, kThreads, 0, stream>>>(
       call.state, call.frame, block_count(params.numel, params.block_size), call.result);
   CIERA_CUDA_TRY(cudaGetLastError());

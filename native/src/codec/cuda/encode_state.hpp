@@ -44,6 +44,8 @@ struct EncodeScratch {
   std::uint32_t* tile_changed;    // changed blocks of a tile, then those before it
 };
 
+struct NvcompCall;
+
 struct EncodeCall {
   FrameParams params;
   const std::byte* src;
@@ -52,7 +54,8 @@ struct EncodeCall {
   std::byte* frame;
   EncodeScratch scratch;
   EncodeState* state;
-  EncodeResult* result;  // host memory that the GPU can write
+  EncodeResult* result;                // host memory that the GPU can write
+  const NvcompCall* nvcomp = nullptr;  // for the launch, with coder nvcomp-ans
 };
 
 std::size_t encode_scratch_bytes(const FrameParams& params);

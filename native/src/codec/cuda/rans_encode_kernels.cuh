@@ -4,6 +4,7 @@
 
 #include "codec/cuda/block_ops.cuh"
 #include "codec/cuda/checksum.cuh"
+#include "codec/cuda/choose_frame.cuh"
 #include "codec/cuda/encode_state.hpp"
 
 namespace ciera::codec::cuda {
@@ -76,24 +77,11 @@ struct RansEncodeArgs {
 
 // Decides the frame once all segments are coded: section coded or stored, frame raw or not.
 __device__ inline void decide_frame(const RansEncodeArgs& args, std::uint64_t words) {
-  EncodeState& state = *args.state;
+  const EncodeState& state = *args.state;
   const FrameParams& params = args.params;
-  const std::uint64_t stored = stored_exponent_bytes(params.dtype, state.symbols);
   const std::uint64_t segments = rans_segments(state.symbols, params.segment_log2);
   const std::uint64_t coded = state.table_bytes + (4 + kRansStateBytes) * segments + 2 * words;
-  const bool shrinks =
-      params.coder == Coder::kRans && state.symbols != 0 && coded < stored && words <= 0xFFFFFFFF;
-  wire::FrameHeader header =
-      make_header(params, is_delta(params) ? wire::Kind::kDelta : wire::Kind::kKey);
-  header.last().bytes = shrinks ? coded : stored;
-  header.last().coder = shrinks ? Coder::kRans : Coder::kRaw;
-  wire::lay_out(header);
-  const wire::FrameHeader raw = make_header(params, wire::Kind::kRaw);
-  if (header.frame_bytes >= raw.frame_bytes) {
-    header = raw;
-    state.changed_blocks = block_count(params.numel, params.block_size);
-  }
-  state.header = header;
+  choose_frame(params, *args.state, coded, params.coder == Coder::kRans && words <= 0xFFFFFFFF);
 }
 
 __global__ void __launch_bounds__(32 * kEncodeWarps) rans_encode_kernel(RansEncodeArgs args) {
@@ -229,7 +217,8 @@ __device__ void assemble_raw(const AssembleArgs& args, std::byte* section) {
   }
 }
 
-// Puts everything that is not in the frame yet into it; the checksum field stays zero.
+// Puts everything that is not in the frame yet into it, but for nvCOMP's section; the checksum
+// field stays zero.
 template <class Format>
 __global__ void __launch_bounds__(kThreads) assemble_kernel(AssembleArgs args) {
   __shared__ std::uint64_t shared[kWarps];
@@ -249,7 +238,7 @@ __global__ void __launch_bounds__(kThreads) assemble_kernel(AssembleArgs args) {
     assemble_raw<Format>(args, section);
   } else if (header.last().coder == Coder::kRans) {
     assemble_rans(args, section, shared);
-  } else {
+  } else if (header.last().coder == Coder::kRaw) {
     assemble_stored<Format>(args, reinterpret_cast<std::uint8_t*>(section));
   }
 }
