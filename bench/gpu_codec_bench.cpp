@@ -214,6 +214,7 @@ class Case {
             .exponents =
                 stateful_ ? reinterpret_cast<std::uint8_t*>(exponents_.span().data()) : nullptr,
             .dst = dst(i),
+            .symbols = nullptr,
             .tile_changed = reinterpret_cast<std::uint32_t*>(tiles_.span().data()),
             .list = reinterpret_cast<std::uint32_t*>(list_.span().data()),
             .state = reinterpret_cast<DecodeState*>(states),

@@ -22,12 +22,19 @@ if [ -z "${CIERA_NCCL_LIBRARY:-}" ]; then
 print(pathlib.Path(list(nvidia.nccl.__path__)[0]) / "lib/libnccl.so.2")' 2>/dev/null)
   export CIERA_NCCL_LIBRARY
 fi
+if [ -z "${CIERA_NVCOMP_LIBRARY:-}" ]; then
+  CIERA_NVCOMP_LIBRARY=$(python3 -c 'import nvidia.libnvcomp, pathlib
+print(pathlib.Path(list(nvidia.libnvcomp.__path__)[0]) / "lib64/libnvcomp.so.6")' 2>/dev/null)
+  export CIERA_NVCOMP_LIBRARY
+fi
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | tee "$out/machine.txt"
 
 if wants tests; then
   note "GPU tests"
-  timeout 200 "$build/tests/native/cuda/cuda_test" >"$out/cuda_test.log" 2>&1 || status=1
-  grep -E "^\[  (PASSED|FAILED|SKIPPED)|Failure" "$out/cuda_test.log" | sort | uniq -c | head -30
+  for test in cuda_test nvcomp_test; do
+    timeout 200 "$build/tests/native/cuda/$test" >"$out/$test.log" 2>&1 || status=1
+    grep -E "^\[  (PASSED|FAILED|SKIPPED)|Failure" "$out/$test.log" | sort | uniq -c | head -30
+  done
 fi
 if wants sanitize; then
   for tool in memcheck racecheck; do

@@ -167,7 +167,7 @@ void take_own_flag(PerfOptions& options, int flag, const std::string& name,
         options.coder = *coder;
         break;
       }
-      refuse(name, text, "raw or rans");
+      refuse(name, text, "raw, rans or nvcomp-ans");
     case kBlockSize:
       options.block_size =
           static_cast<std::uint32_t>(number(name, text, "8 to 65536 values", 8, 65536));
@@ -257,7 +257,7 @@ Flags of nccl-tests
   -d, --datatype T       bfloat16, half or float (bfloat16)
 CIERA
   --reuse MODE           off, exponent-only or exponent-block (exponent-block)
-  --coder C              raw or rans (rans)
+  --coder C              raw, rans or, on a GPU, nvcomp-ans (rans)
   --block-size N         values a block (512)
   --threads N            codec threads a rank (0: cores / ranks)
 Data

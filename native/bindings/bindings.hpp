@@ -32,5 +32,6 @@ void bind_communicator(pybind11::module_& module);
 void bind_codec(pybind11::module_& module);
 void bind_nccl(pybind11::module_& module);
 void bind_devices(pybind11::module_& module);
+void bind_nvcomp(pybind11::module_& module);
 
 }  // namespace ciera::bindings

@@ -40,7 +40,8 @@ Coder parse_coder(const std::string& text) {
   if (const auto coder = coder_from_name(text)) {
     return *coder;
   }
-  throw Error(ErrorCode::kArgument, "unknown coder '" + text + "'; give one of raw, rans");
+  throw Error(ErrorCode::kArgument,
+              "unknown coder '" + text + "'; give one of raw, rans, nvcomp-ans");
 }
 
 DType parse_dtype(const std::string& text) {
@@ -68,6 +69,7 @@ PYBIND11_MODULE(_native, module) {
   ciera::bindings::bind_transports(module);
   ciera::bindings::bind_nccl(module);
   ciera::bindings::bind_devices(module);
+  ciera::bindings::bind_nvcomp(module);
   ciera::bindings::bind_communicator(module);
   ciera::bindings::bind_codec(module);
 }

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from ciera import _native
+from ciera import _native, nvcomp
 from ciera.buffers import View, view_of
 from ciera.cuda_arrays import common_stream, stream_handle
 from ciera.devices import CPU, Device, parse_device
@@ -59,12 +59,13 @@ class CompressedAllgather:
     ``transport``: from ``ciera.loopback`` or ``ciera.nccl``, an mpi4py communicator or a
     torch.distributed group.
     ``reuse``: "off", "exponent-only" or "exponent-block" (needs state: 1 byte a remote value).
-    ``coder``: "rans" or "raw". ``block_size``: values in a block, a multiple of 8 up to 65536.
-    ``cache_budget_bytes``: bound of all reuse state of this rank; shards beyond it travel without
-    state. ``threads``: codec threads, 0 = cores / ranks on this host. ``device``: where this rank's
-    arrays lie and the codec runs: None or "cpu"; "cuda" (torch's current GPU where torch has one,
-    else the first), "cuda:N", an int or a torch.device. All but ``threads`` and the number of the
-    GPU must be equal on all ranks; the first call checks it.
+    ``coder``: "rans", "raw" or, on a GPU with nvCOMP, "nvcomp-ans". ``block_size``: values in a
+    block, a multiple of 8 up to 65536. ``cache_budget_bytes``: bound of all reuse state of this
+    rank; shards beyond it travel without state. ``threads``: codec threads, 0 = cores / ranks on
+    this host. ``device``: where this rank's arrays lie and the codec runs: None or "cpu"; "cuda"
+    (torch's current GPU where torch has one, else the first), "cuda:N", an int or a torch.device.
+    All but ``threads`` and the number of the GPU must be equal on all ranks; the first call checks
+    it.
 
     Calls are collective and made from one thread at a time. An error in one rank's arguments raises
     on every rank and changes nothing.
@@ -89,6 +90,8 @@ class CompressedAllgather:
         for label, text in (("reuse", reuse), ("coder", coder)):
             if not isinstance(text, str):
                 raise ArgumentError(f"{label}={text!r} is not possible; give a str")
+        if coder == "nvcomp-ans":
+            nvcomp.point_to_wheel()
         budget = cache_budget_bytes
         self._device = parse_device(device)
         self._comm = _native.Communicator(

@@ -7,7 +7,7 @@ import importlib.util
 import platform
 from typing import Any
 
-from ciera import _native
+from ciera import _native, nvcomp
 from ciera.transports.nccl import library as nccl_library
 
 
@@ -46,7 +46,7 @@ def collect() -> dict[str, Any]:
         "coders": {
             "raw": (True, "stored as is"),
             "rans": (True, "interleaved rANS, 32 lanes"),
-            "nvcomp-ans": (False, "needs the CUDA backend, which this version does not have"),
+            "nvcomp-ans": nvcomp.library(),
         },
         "transports": {
             "loopback": (True, "ranks as threads"),

@@ -120,6 +120,7 @@ def must_fail() -> None:
         ("entry-kind", "bad_sections", put(64, "<B", 3)),
         ("coded-bitmap", "bad_sections", put(65, "<B", 1)),
         ("coder-7", "bad_sections", put(81, "<B", 7)),
+        ("coder-nvcomp-ans", "bad_sections", put(81, "<B", 2)),
         ("frame-bytes", "bad_sizes", put(24, "<Q", len(frame) + 1)),
         ("section-beyond", "bad_sizes", put(82, "<I", 0xFFFFFFFF)),
         ("numel-huge", "bad_sizes", put(16, "<Q", 2**63)),

@@ -113,7 +113,8 @@ class Call {
 // kTransport or kDeadline only close() remains.
 class CompressedAllgather {
  public:
-  // Not collective. Throws Error (kArgument) for options out of range.
+  // Not collective. Throws Error: kArgument for options out of range or coder nvcomp-ans on the
+  // host, kNoDevice without a usable GPU, kLibrary for coder nvcomp-ans without nvCOMP.
   CompressedAllgather(std::shared_ptr<Transport> transport, const Options& options);
   ~CompressedAllgather();
   CompressedAllgather(const CompressedAllgather&) = delete;

@@ -73,7 +73,11 @@ enum class ReuseMode : std::uint8_t {
 };
 
 // How a section is coded. The numbers are wire numbers.
-enum class Coder : std::uint8_t { kRaw = 0, kRans = 1 };
+enum class Coder : std::uint8_t {
+  kRaw = 0,
+  kRans = 1,
+  kNvcompAns = 2,  // between GPUs only, with nvCOMP (nvcomp.hpp)
+};
 
 std::string_view name(DType dtype);
 std::string_view name(ReuseMode mode);

@@ -17,7 +17,11 @@ constexpr std::array kModes = {
     std::pair{ReuseMode::kExponentOnly, "exponent-only"},
     std::pair{ReuseMode::kExponentBlock, "exponent-block"},
 };
-constexpr std::array kCoders = {std::pair{Coder::kRaw, "raw"}, std::pair{Coder::kRans, "rans"}};
+constexpr std::array kCoders = {
+    std::pair{Coder::kRaw, "raw"},
+    std::pair{Coder::kRans, "rans"},
+    std::pair{Coder::kNvcompAns, "nvcomp-ans"},
+};
 constexpr std::array kVerdicts = {
     std::pair{Verdict::kOk, "ok"},
     std::pair{Verdict::kTruncated, "truncated"},

@@ -6,7 +6,7 @@ namespace ciera::codec::cuda {
 
 CudaSupport cuda_support() { return {false, "this build has no CUDA; build it where nvcc is"}; }
 
-std::unique_ptr<CodecBackend> make_cuda_backend(int) {
+std::unique_ptr<CodecBackend> make_cuda_backend(int, Coder) {
   throw Error(ErrorCode::kNoDevice, cuda_support().detail + ", or use backend host");
 }
 

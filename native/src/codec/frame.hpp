@@ -29,6 +29,7 @@ struct FrameParams {
   std::uint64_t base_epoch = 0;     // 0: no reference, a key frame
   std::uint64_t base_digest = 0;    // 0 with base_epoch 0
   std::uint32_t segment_log2 = 16;  // of rans sections, for the encoder; a decoder reads it
+  std::uint32_t nvcomp_major = 0;   // of the library at hand; 0: coder nvcomp-ans is refused
 };
 
 // A frame's kind as statistics name it.
@@ -121,7 +122,8 @@ CIERA_HD inline std::uint64_t max_frame_bytes(const FrameParams& params) {
 // order of docs/wire-format.md, section 8: what a checksum failure hides comes in the second part.
 CIERA_HD inline Verdict check_header(const FrameParams& expected, const std::byte* frame,
                                      std::uint64_t frame_bytes, wire::FrameHeader* header) {
-  const Verdict verdict = wire::read_header(frame, frame_bytes, header);
+  const Coder last_coder = expected.nvcomp_major != 0 ? Coder::kNvcompAns : Coder::kRans;
+  const Verdict verdict = wire::read_header(frame, frame_bytes, header, last_coder);
   if (verdict != Verdict::kOk) {
     return verdict;
   }

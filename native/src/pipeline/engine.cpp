@@ -34,6 +34,10 @@ Options validated(const Options& options) {
                 "block_size " + std::to_string(options.block_size) +
                     " is not possible; give a multiple of 8 from 8 to 65536 (512 is the default)");
   }
+  if (options.coder == Coder::kNvcompAns && options.backend != Backend::kCuda) {
+    throw Error(ErrorCode::kArgument,
+                "coder nvcomp-ans runs on a GPU only; use backend cuda, or coder rans");
+  }
   return options;
 }
 
@@ -61,7 +65,7 @@ std::size_t thread_count(const Options& options, const Transport& transport) {
 std::unique_ptr<codec::CodecBackend> make_backend(const Options& options,
                                                   const Transport& transport) {
   if (options.backend == Backend::kCuda) {
-    return codec::cuda::make_cuda_backend(options.device);
+    return codec::cuda::make_cuda_backend(options.device, options.coder);
   }
   return codec::host::make_host_backend(thread_count(options, transport));
 }

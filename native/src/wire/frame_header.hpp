@@ -147,7 +147,7 @@ CIERA_HD inline Verdict read_fixed(const std::byte* frame, FrameHeader* header) 
   return Verdict::kOk;
 }
 
-CIERA_HD inline Verdict read_sections(const std::byte* frame, std::uint64_t size,
+CIERA_HD inline Verdict read_sections(const std::byte* frame, std::uint64_t size, Coder last_coder,
                                       FrameHeader* header) {
   if (header->section_count != section_count_of(header->kind)) {
     return Verdict::kBadSections;
@@ -160,8 +160,8 @@ CIERA_HD inline Verdict read_sections(const std::byte* frame, std::uint64_t size
     const SectionKind expected = section_of(header->kind, i);
     const auto kind = static_cast<std::uint8_t>(entry);
     const auto coder = static_cast<std::uint8_t>(entry >> 8);
-    const std::uint8_t coders = expected == SectionKind::kExponents ? 1 : 0;
-    if (kind != static_cast<std::uint8_t>(expected) || coder > coders) {
+    const Coder last = expected == SectionKind::kExponents ? last_coder : Coder::kRaw;
+    if (kind != static_cast<std::uint8_t>(expected) || coder > static_cast<std::uint8_t>(last)) {
       return Verdict::kBadSections;
     }
     header->sections[i].kind = expected;
@@ -191,15 +191,15 @@ CIERA_HD inline Verdict check_padding(const std::byte* frame, const FrameHeader&
 
 // Reads the header of `frame`, which must be exactly one frame of `size` bytes, and checks it
 // against itself: magic, version, flags, known values, the sections its kind has, sizes within the
-// frame, zero padding. Not the checksum.
-CIERA_HD inline Verdict read_header(const std::byte* frame, std::uint64_t size,
-                                    FrameHeader* header) {
+// frame, zero padding. Not the checksum. `last_coder`: the highest coder that exponents may have.
+CIERA_HD inline Verdict read_header(const std::byte* frame, std::uint64_t size, FrameHeader* header,
+                                    Coder last_coder = Coder::kRans) {
   if (size < kFixedBytes) {
     return Verdict::kTruncated;
   }
   Verdict verdict = read_fixed(frame, header);
   if (verdict == Verdict::kOk) {
-    verdict = read_sections(frame, size, header);
+    verdict = read_sections(frame, size, last_coder, header);
   }
   return verdict == Verdict::kOk ? check_padding(frame, *header) : verdict;
 }

@@ -2,44 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
-from ciera import _native
+from ciera import _native, wheels
 from ciera.errors import ArgumentError, TransportError
-
-_LIBRARY_VARIABLE = "CIERA_NCCL_LIBRARY"
-
-
-def _wheel_library() -> str | None:
-    spec = importlib.util.find_spec("nvidia")
-    for place in (spec.submodule_search_locations or ()) if spec is not None else ():
-        library = Path(place) / "nccl/lib/libnccl.so.2"
-        if library.is_file():
-            return str(library)
-    return None
-
-
-def _loaded_already() -> bool:
-    try:
-        return "/libnccl.so.2" in Path("/proc/self/maps").read_text()
-    except OSError:
-        return False
 
 
 def point_to_wheel() -> None:
-    """Sets CIERA_NCCL_LIBRARY to an installed wheel's library.
+    """Sets CIERA_NCCL_LIBRARY to an installed wheel's library, as ``wheels`` does.
 
-    Not when the caller has set it, nor when torch has loaded a libnccl: that one is then used.
+    A libnccl that torch has loaded is left to be used.
     """
-    if os.environ.get(_LIBRARY_VARIABLE) or _loaded_already():
-        return
-    library = _wheel_library()
-    if library is not None:
-        os.environ[_LIBRARY_VARIABLE] = library
+    wheels.point_to_wheel("CIERA_NCCL_LIBRARY", "nccl/lib/libnccl.so.2")
 
 
 def library() -> tuple[bool, str]:

@@ -1,6 +1,8 @@
 // The orchestrator over loopback: results, state, agreement and faults.
 #include <atomic>
+#include <cstdlib>
 
+#include "ciera/nvcomp.hpp"
 #include "ranks.hpp"
 #include "transport/wrapping.hpp"
 
@@ -291,6 +293,27 @@ TEST(Options, OutOfRangeThrow) {
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), ErrorCode::kArgument);
   }
+}
+
+TEST(Options, NvcompAnsNeedsAGpuAndItsLibrary) {
+  const auto transports = make_loopback(WorldSize{1}, std::chrono::seconds(1));
+  const auto refused = [&](Backend backend) {
+    const Options options{.coder = Coder::kNvcompAns, .backend = backend};
+    return error_of([&] { CompressedAllgather comm(transports[0], options); });
+  };
+  const auto on_host = refused(Backend::kHost);
+  ASSERT_TRUE(on_host);
+  EXPECT_EQ(on_host->code(), ErrorCode::kArgument);
+  EXPECT_NE(std::string(on_host->what()).find("backend cuda"), std::string::npos);
+
+  setenv("CIERA_NVCOMP_LIBRARY", "/nowhere/libnvcomp.so.6", 1);
+  const std::string reason = nvcomp_support().detail;
+  const bool built_with_cuda = reason.find("/nowhere/libnvcomp.so.6") != std::string::npos;
+  const auto on_gpu = refused(Backend::kCuda);
+  unsetenv("CIERA_NVCOMP_LIBRARY");
+  ASSERT_TRUE(on_gpu);
+  EXPECT_EQ(on_gpu->code(), built_with_cuda ? ErrorCode::kLibrary : ErrorCode::kNoDevice);
+  EXPECT_NE(std::string(on_gpu->what()).find(reason), std::string::npos) << on_gpu->what();
 }
 
 TEST(Deadline, NamesTheMissingRankAndPoisonsTheCommunicator) {

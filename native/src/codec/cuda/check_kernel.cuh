@@ -6,6 +6,7 @@
 #include "codec/cuda/changed_list.cuh"
 #include "codec/cuda/checksum.cuh"
 #include "codec/cuda/decode_state.hpp"
+#include "codec/cuda/nvcomp_check.cuh"
 
 namespace ciera::codec::cuda {
 
@@ -231,6 +232,11 @@ struct CheckBlock {
     if (valid && state.header.kind != wire::Kind::kRaw) {
       if (state.header.last().coder == Coder::kRans) {
         read_rans(call, shared);
+      } else if (state.header.last().coder == Coder::kNvcompAns) {
+        const Verdict verdict = check_nvcomp_section(call);
+        if (threadIdx.x == 0) {
+          shared.verdict = verdict;
+        }
       } else if (threadIdx.x == 0 &&
                  state.header.last().bytes !=
                      stored_exponent_bytes(call.expected.dtype, state.symbols)) {

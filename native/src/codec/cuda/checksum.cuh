@@ -32,11 +32,25 @@ __device__ inline std::uint64_t checksum_share(const std::byte* frame, std::uint
   const std::uint64_t last_pair = to / 16;
   const auto* pairs = reinterpret_cast<const ulonglong2*>(frame);
   std::uint64_t sum = 0;
-#pragma unroll 4
-  for (std::uint64_t i = first_pair + start; i < last_pair; i += stride) {
-    const ulonglong2 pair = pairs[i];
-    sum +=
-        base::keyed(pair.x, 2 * i, base::kGamma0) + base::keyed(pair.y, 2 * i + 1, base::kGamma0);
+  const auto share = [](const ulonglong2& pair, std::uint64_t i) {
+    return base::keyed(pair.x, 2 * i, base::kGamma0) +
+           base::keyed(pair.y, 2 * i + 1, base::kGamma0);
+  };
+  constexpr std::uint32_t kAtOnce = 4;  // loads under way before the first is used
+  std::uint64_t i = first_pair + start;
+  for (; i + (kAtOnce - 1) * stride < last_pair; i += kAtOnce * stride) {
+    ulonglong2 loaded[kAtOnce];
+#pragma unroll
+    for (std::uint32_t k = 0; k < kAtOnce; ++k) {
+      loaded[k] = pairs[i + k * stride];
+    }
+#pragma unroll
+    for (std::uint32_t k = 0; k < kAtOnce; ++k) {
+      sum += share(loaded[k], i + k * stride);
+    }
+  }
+  for (; i < last_pair; i += stride) {
+    sum += share(pairs[i], i);
   }
   if (start == 0 && from < to) {  // what is left at both ends
     if (from % 16 != 0) {

@@ -8,6 +8,7 @@
 #include "ciera/error.hpp"
 #include "codec/cuda/decode_state.hpp"
 #include "codec/cuda/encode_state.hpp"
+#include "codec/cuda/nvcomp_state.hpp"
 #include "codec/cuda/range_kernels.hpp"
 #include "exec/cuda_stream.hpp"
 
@@ -60,8 +61,9 @@ class EventPool {
 class CudaBackend final : public CodecBackend {
  public:
   // The GPU is current while this runs.
-  explicit CudaBackend(int device)
+  CudaBackend(int device, std::shared_ptr<const nvcomp::Api> nvcomp)
       : device_(device),
+        nvcomp_(std::move(nvcomp)),
         memory_(device),
         state_(memory_, sizeof(EncodeState)),
         scratch_(memory_),
@@ -105,26 +107,40 @@ class CudaBackend final : public CodecBackend {
   void encode(std::span<EncodeJob> jobs) override {
     const CudaDeviceGuard guard(device_);
     std::size_t scratch = 0;
+    NvcompSizes nvcomp_sizes;
     for (const EncodeJob& job : jobs) {
       require_aligned(job.src, job.params.dtype);
       scratch = std::max(scratch, encode_scratch_bytes(job.params));
+      if (job.params.coder == Coder::kNvcompAns) {
+        nvcomp_sizes.include(nvcomp_encode_sizes(api(), job.params.numel, codec_.get()));
+      }
     }
-    const auto results = results_.reserve(jobs.size() * sizeof(EncodeResult));
+    const std::size_t result_bytes = jobs.size() * sizeof(EncodeResult);
+    const auto results = results_.reserve(result_bytes + sizeof(int));
     auto* result = reinterpret_cast<EncodeResult*>(results.data());
-    std::byte* shared_scratch = scratch_.reserve(scratch).data();
+    auto* failure = reinterpret_cast<int*>(results.data() + result_bytes);
+    *failure = nvcomp::kSuccess;
+    std::byte* shared_scratch = scratch_.reserve(scratch + nvcomp_sizes.bytes()).data();
+    const NvcompCall nvcomp = divide_nvcomp(nvcomp_sizes, shared_scratch + scratch, failure);
     for (std::size_t i = 0; i < jobs.size(); ++i) {
       const EncodeJob& job = jobs[i];
-      launch_encode({.params = job.params,
+      launch_encode({.params = with_library(job.params),
                      .src = job.src.data(),
                      .old_hashes = reinterpret_cast<const BlockHash*>(job.old_hashes.data()),
                      .new_hashes = reinterpret_cast<BlockHash*>(job.new_hashes.data()),
                      .frame = job.frame.data(),
                      .scratch = divide_encode_scratch(job.params, shared_scratch),
                      .state = reinterpret_cast<EncodeState*>(state_.span().data()),
-                     .result = result + i},
+                     .result = result + i,
+                     .nvcomp = job.params.coder == Coder::kNvcompAns ? &nvcomp : nullptr},
                     multiprocessors_, codec_.get());
     }
     CIERA_CUDA_TRY(cudaStreamSynchronize(codec_.get()));
+    if (*failure != nvcomp::kSuccess) {
+      throw Error(ErrorCode::kLibrary,
+                  std::string("nvCOMP cannot compress: ") +
+                      api().get_status_string(static_cast<nvcomp::Status>(*failure)));
+    }
     for (std::size_t i = 0; i < jobs.size(); ++i) {
       jobs[i].result = result[i];
     }
@@ -223,6 +239,24 @@ class CudaBackend final : public CodecBackend {
     return jobs * sizeof(DecodeVerdict) + sizeof(std::uint64_t);
   }
 
+  const nvcomp::Api& api() const {
+    if (nvcomp_ == nullptr) {
+      throw Error(ErrorCode::kLibrary, "this backend was made without coder nvcomp-ans");
+    }
+    return *nvcomp_;
+  }
+
+  // What the library adds to what both ends agree on.
+  FrameParams with_library(FrameParams params) const {
+    params.nvcomp_major = params.coder == Coder::kNvcompAns ? api().major() : 0;
+    return params;
+  }
+
+  NvcompCall divide_nvcomp(const NvcompSizes& sizes, std::byte* scratch, int* failure) const {
+    return nvcomp_ == nullptr ? NvcompCall{}
+                              : divide_nvcomp_scratch(*nvcomp_, sizes, scratch, failure);
+  }
+
   static void require_aligned(std::span<const std::byte> words, DType dtype) {
     if (reinterpret_cast<std::uintptr_t>(words.data()) % element_bytes(dtype) != 0) {
       throw Error(ErrorCode::kArgument, "GPU memory of " + std::string(name(dtype)) +
@@ -244,18 +278,26 @@ class CudaBackend final : public CodecBackend {
     event->hold(after);
   }
 
-  // Frames are decoded one after the other on one stream, so that all share the list of
-  // changed blocks; what a check leaves for the merge is each frame's own.
+  // Frames are decoded one after the other on one stream, so that all share the list of changed
+  // blocks and nvCOMP's scratch; what a check leaves for the merge is each frame's own.
   std::vector<DecodeCall> decode_calls(std::span<DecodeJob> jobs) {
     std::size_t scratch = 0;
     std::size_t tiles = 0;
+    std::size_t symbols = 0;
+    NvcompSizes nvcomp_sizes;
     for (const DecodeJob& job : jobs) {
       require_aligned(job.dst, job.expected.dtype);
       scratch = std::max(scratch, decode_list_bytes(job.expected));
       tiles += decode_tile_bytes(job.expected);
+      if (job.expected.coder == Coder::kNvcompAns) {
+        symbols = std::max<std::size_t>(symbols, align256(job.expected.numel + 16));
+        nvcomp_sizes.include(nvcomp_decode_sizes(api(), job.expected.numel, codec_.get()));
+      }
     }
-    std::byte* list = scratch_.reserve(scratch + tiles).data();
-    std::byte* tile_changed = list + scratch;
+    std::byte* list = scratch_.reserve(scratch + symbols + tiles + nvcomp_sizes.bytes()).data();
+    std::byte* nvcomp_symbols = list + scratch;
+    std::byte* tile_changed = nvcomp_symbols + symbols;
+    nvcomp_decode_ = divide_nvcomp(nvcomp_sizes, tile_changed + tiles, nullptr);
     const std::size_t state_bytes = align256(sizeof(DecodeState));
     std::byte* states = decode_states_.reserve(jobs.size() * state_bytes).data();
     std::byte* verdicts = verdicts_dev_.reserve(verdict_bytes(jobs.size())).data();
@@ -263,24 +305,28 @@ class CudaBackend final : public CodecBackend {
     for (std::size_t i = 0; i < jobs.size(); ++i) {
       const DecodeJob& job = jobs[i];
       calls.push_back(
-          {.expected = job.expected,
+          {.expected = with_library(job.expected),
            .frame = job.frame.data(),
            .frame_bytes = job.frame.size(),
            .exponents = job.exponents.empty()
                             ? nullptr
                             : reinterpret_cast<std::uint8_t*>(job.exponents.data()),
            .dst = job.dst.data(),
+           .symbols = reinterpret_cast<std::uint8_t*>(nvcomp_symbols),
            .tile_changed = reinterpret_cast<std::uint32_t*>(tile_changed),
            .list = reinterpret_cast<std::uint32_t*>(list),
            .state = reinterpret_cast<DecodeState*>(states + i * state_bytes),
            .verdict = reinterpret_cast<DecodeVerdict*>(verdicts) + i,
-           .refused = reinterpret_cast<unsigned*>(verdicts + jobs.size() * sizeof(DecodeVerdict))});
+           .refused = reinterpret_cast<unsigned*>(verdicts + jobs.size() * sizeof(DecodeVerdict)),
+           .nvcomp = job.expected.coder == Coder::kNvcompAns ? &nvcomp_decode_ : nullptr});
       tile_changed += decode_tile_bytes(job.expected);
     }
     return calls;
   }
 
   const int device_;
+  const std::shared_ptr<const nvcomp::Api> nvcomp_;  // null unless coder nvcomp-ans is wanted
+  NvcompCall nvcomp_decode_{};
   int multiprocessors_ = 1;
   exec::CudaMemory memory_;
   exec::PinnedMemory pinned_;
@@ -312,7 +358,15 @@ CudaSupport cuda_support() {
                     std::to_string(properties.major) + "." + std::to_string(properties.minor)};
 }
 
-std::unique_ptr<CodecBackend> make_cuda_backend(int device) {
+std::unique_ptr<CodecBackend> make_cuda_backend(int device, Coder coder) {
+  nvcomp::Loaded nvcomp;
+  if (coder == Coder::kNvcompAns) {
+    nvcomp = nvcomp::load();
+    if (nvcomp.api == nullptr) {
+      throw Error(ErrorCode::kLibrary,
+                  "coder nvcomp-ans needs nvCOMP: " + nvcomp.reason + "; or use coder rans");
+    }
+  }
   if (const std::string problem = runtime_problem(); !problem.empty()) {
     throw Error(ErrorCode::kNoDevice, problem + "; use backend host, or a machine with a GPU");
   }
@@ -324,7 +378,7 @@ std::unique_ptr<CodecBackend> make_cuda_backend(int device) {
                                           std::to_string(devices - 1));
   }
   const CudaDeviceGuard guard(device);
-  return std::make_unique<CudaBackend>(device);
+  return std::make_unique<CudaBackend>(device, std::move(nvcomp.api));
 }
 
 }  // namespace ciera::codec::cuda

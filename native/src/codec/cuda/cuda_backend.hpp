@@ -16,6 +16,8 @@ struct CudaSupport {
 CudaSupport cuda_support();
 
 // Throws Error (kNoDevice) without a usable GPU, Error (kArgument) for an ordinal out of range.
-std::unique_ptr<CodecBackend> make_cuda_backend(int device);
+// Only with coder nvcomp-ans it loads nvCOMP, and then codes with it and takes its frames; throws
+// Error (kLibrary) when it cannot be used.
+std::unique_ptr<CodecBackend> make_cuda_backend(int device, Coder coder = Coder::kRans);
 
 }  // namespace ciera::codec::cuda

@@ -212,9 +212,9 @@ struct WordSink {
   }
 };
 
-// Stored exponents of changed blocks into the cache.
+// Exponents of changed blocks that are stored, or that nvCOMP has decoded, into the cache.
 template <class Format>
-__device__ void scatter_stored(const DecodeCall& call) {
+__device__ void scatter(const DecodeCall& call) {
   const DecodeState& state = *call.state;
   const std::uint32_t block_size = call.expected.block_size;
   const auto* stored =
@@ -226,7 +226,10 @@ __device__ void scatter_stored(const DecodeCall& call) {
     const std::uint64_t value =
         static_cast<std::uint64_t>(call.list[j / block_size]) * block_size + j % block_size;
     const auto count = static_cast<std::uint32_t>(state.symbols - j < 8 ? state.symbols - j : 8);
-    store_bytes(load_exponents8<Format>(stored, j, count), call.exponents + value, count);
+    const std::uint64_t exponents = state.header.last().coder == Coder::kRaw
+                                        ? load_exponents8<Format>(stored, j, count)
+                                        : load_bytes(call.symbols + j, count);
+    store_bytes(exponents, call.exponents + value, count);
   }
 }
 
@@ -242,7 +245,7 @@ __global__ void __launch_bounds__(32 * kDecodeWarps)
   }
   if (header.last().coder != Coder::kRans) {
     if (header.kind == wire::Kind::kDelta) {
-      scatter_stored<Format>(call);
+      scatter<Format>(call);
     }
     return;
   }
@@ -324,8 +327,9 @@ __global__ void __launch_bounds__(kThreads)
       words = load_words<Format>(reinterpret_cast<const Word*>(last), at, count, true);
       exponents = exponents_of<Format>(words);
     } else {
-      exponents =
-          key ? load_exponents8<Format>(last, at, count) : load_bytes(call.exponents + at, count);
+      exponents = !key                                 ? load_bytes(call.exponents + at, count)
+                  : header.last().coder == Coder::kRaw ? load_exponents8<Format>(last, at, count)
+                                                       : load_bytes(call.symbols + at, count);
       SignMantissa<Format>::load(rest, at, count, numel, words);
       merge_exponents<Format>(exponents, words);
     }

@@ -3,6 +3,7 @@
 #include "codec/cuda/check_kernel.cuh"
 #include "codec/cuda/decode_kernels.cuh"
 #include "codec/cuda/decode_state.hpp"
+#include "codec/cuda/nvcomp_state.hpp"
 #include "exec/cuda_check.hpp"
 
 namespace ciera::codec::cuda {
@@ -47,6 +48,9 @@ void launch_decode_as(const DecodeCall& call, int multiprocessors, cudaStream_t 
         <<<grid_for(ceil_div(segments, kDecodeWarps), 1U << 30), 32 * kDecodeWarps, 0, stream>>>(
             call);
     CIERA_CUDA_TRY(cudaGetLastError());
+  }
+  if (call.nvcomp != nullptr) {
+    launch_nvcomp_decode(call, stream);
   }
   launch_merge_as<Format>(call, multiprocessors, stream);
 }

@@ -40,11 +40,13 @@ struct DecodeCall {
   std::uint64_t frame_bytes;
   std::uint8_t* exponents;  // ExpCache; null without state
   std::byte* dst;
+  std::uint8_t* symbols;        // scratch: exponents of an nvcomp-ans frame
   std::uint32_t* tile_changed;  // scratch: changed blocks before each tile
   std::uint32_t* list;          // scratch: numbers of changed blocks, with kListPadding
   DecodeState* state;
-  DecodeVerdict* verdict;  // GPU memory, cleared before the check
-  unsigned* refused;       // GPU memory, one for all frames of a call, cleared before
+  DecodeVerdict* verdict;              // GPU memory, cleared before the check
+  unsigned* refused;                   // GPU memory, one for all frames of a call, cleared before
+  const NvcompCall* nvcomp = nullptr;  // for the launch, when coder nvcomp-ans is expected
 };
 
 // Sizes of `list`, which calls on one stream may share, and of `tile_changed`, which each has for

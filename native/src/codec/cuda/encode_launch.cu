@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "codec/cuda/encode_state.hpp"
+#include "codec/cuda/nvcomp_state.hpp"
 #include "codec/cuda/rans_encode_kernels.cuh"
 #include "codec/cuda/split_kernels.cuh"
 #include "exec/cuda_check.hpp"
@@ -11,15 +12,18 @@ namespace {
 constexpr std::uint64_t align256(std::uint64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 struct ScratchSizes {
-  std::uint64_t words, segment_words, segment_states, tile_changed, list;
+  std::uint64_t words, segment_words, segment_states, tile_changed, list, exponents;
 };
 
 ScratchSizes scratch_sizes(const FrameParams& params) {
-  const std::uint64_t segments = rans_segments(params.numel, params.segment_log2);
-  return {align256(2 * (segments << params.segment_log2)), align256(4 * segments),
+  const bool nvcomp = params.coder == Coder::kNvcompAns;
+  const std::uint64_t segments = nvcomp ? 0 : rans_segments(params.numel, params.segment_log2);
+  return {align256(2 * (segments << params.segment_log2)),
+          align256(4 * segments),
           align256(kRansStateBytes * segments),
           align256(4 * tile_count(params.numel, params.block_size)),
-          align256(4 * (block_count(params.numel, params.block_size) + kListPadding))};
+          align256(4 * (block_count(params.numel, params.block_size) + kListPadding)),
+          nvcomp ? align256(params.numel + 16) : 0};
 }
 
 unsigned grid_for(std::uint64_t work, std::uint64_t most) {
@@ -61,27 +65,45 @@ void launch_split_as(const EncodeCall& call, int multiprocessors, cudaStream_t s
 }
 
 template <class Format>
+void launch_rans_encode(const EncodeCall& call, cudaStream_t stream) {
+  const FrameParams& params = call.params;
+  const std::uint64_t segments = rans_segments(params.numel, params.segment_log2);
+  const unsigned grid = grid_for(ceil_div(segments, kEncodeWarps), 1U << 30);
+  const RansEncodeArgs args{params, call.src, call.scratch, call.state};
+  if (is_delta(params)) {
+    rans_encode_kernel<Format, true><<<grid, 32 * kEncodeWarps, 0, stream>>>(args);
+  } else {
+    rans_encode_kernel<Format, false><<<grid, 32 * kEncodeWarps, 0, stream>>>(args);
+  }
+  CIERA_CUDA_TRY(cudaGetLastError());
+}
+
+template <class Format>
 void launch_encode_as(const EncodeCall& call, int multiprocessors, cudaStream_t stream) {
   const FrameParams& params = call.params;
   launch_split_as<Format>(call, multiprocessors, stream);
-  const std::uint64_t segments = rans_segments(params.numel, params.segment_log2);
-  const unsigned rans_grid = grid_for(ceil_div(segments, kEncodeWarps), 1U << 30);
-  const RansEncodeArgs rans_args{params, call.src, call.scratch, call.state};
   if (is_delta(params)) {
     const SplitArgs args = split_args(call);
     launch_changed_list(
         {call.frame + args.bitmap, block_count(params.numel, params.block_size), args.tile_blocks,
          args.tiles, args.tile_changed, call.scratch.list, nullptr},
         multiprocessors, stream);
-    rans_encode_kernel<Format, true><<<rans_grid, 32 * kEncodeWarps, 0, stream>>>(rans_args);
-  } else {
-    rans_encode_kernel<Format, false><<<rans_grid, 32 * kEncodeWarps, 0, stream>>>(rans_args);
   }
-  CIERA_CUDA_TRY(cudaGetLastError());
   const unsigned grid = grid_for(ceil_div(params.numel, 8ULL * kThreads), 8ULL * multiprocessors);
+  if (call.nvcomp != nullptr) {
+    gather_kernel<Format><<<grid, kThreads, 0, stream>>>(
+        {params, call.scratch, call.state, call.src, is_wide(call.src), call.frame});
+    CIERA_CUDA_TRY(cudaGetLastError());
+    launch_nvcomp_encode(call, stream);
+  } else {
+    launch_rans_encode<Format>(call, stream);
+  }
   assemble_kernel<Format><<<grid, kThreads, 0, stream>>>(
       {params, call.scratch, call.state, call.src, is_wide(call.src), call.frame});
   CIERA_CUDA_TRY(cudaGetLastError());
+  if (call.nvcomp != nullptr) {
+    launch_nvcomp_assemble(call, multiprocessors, stream);
+  }
   seal_kernel<Format><<<grid, kThreads, 0, stream>>>(
       call.state, call.frame, block_count(params.numel, params.block_size), call.result);
   CIERA_CUDA_TRY(cudaGetLastError());
@@ -91,7 +113,8 @@ void launch_encode_as(const EncodeCall& call, int multiprocessors, cudaStream_t 
 
 std::size_t encode_scratch_bytes(const FrameParams& params) {
   const ScratchSizes sizes = scratch_sizes(params);
-  return sizes.words + sizes.segment_words + sizes.segment_states + sizes.tile_changed + sizes.list;
+  return sizes.words + sizes.segment_words + sizes.segment_states + sizes.tile_changed +
+         sizes.list + sizes.exponents;
 }
 
 EncodeScratch divide_encode_scratch(const FrameParams& params, std::byte* scratch) {
@@ -106,6 +129,8 @@ EncodeScratch divide_encode_scratch(const FrameParams& params, std::byte* scratc
   parts.tile_changed = reinterpret_cast<std::uint32_t*>(scratch);
   scratch += sizes.tile_changed;
   parts.list = reinterpret_cast<std::uint32_t*>(scratch);
+  scratch += sizes.list;
+  parts.exponents = reinterpret_cast<std::uint8_t*>(scratch);
   return parts;
 }
 

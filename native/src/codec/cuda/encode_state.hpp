@@ -44,8 +44,11 @@ struct EncodeScratch {
   std::uint32_t* segment_states;  // 32 a segment
   std::uint32_t* tile_changed;    // changed blocks of a tile, then those before it
   std::uint32_t* list;            // numbers of changed blocks, with kListPadding
+  std::uint8_t* exponents;        // those sent, for coders that want them in one piece
 };
 inline constexpr std::uint32_t kListPadding = 8;
+
+struct NvcompCall;
 
 struct EncodeCall {
   FrameParams params;
@@ -55,7 +58,8 @@ struct EncodeCall {
   std::byte* frame;
   EncodeScratch scratch;
   EncodeState* state;
-  EncodeResult* result;  // host memory that the GPU can write
+  EncodeResult* result;                // host memory that the GPU can write
+  const NvcompCall* nvcomp = nullptr;  // for the launch, with coder nvcomp-ans
 };
 
 std::size_t encode_scratch_bytes(const FrameParams& params);

@@ -5,6 +5,7 @@
 #include "codec/cuda/block_ops.cuh"
 #include "codec/cuda/changed_list.cuh"
 #include "codec/cuda/checksum.cuh"
+#include "codec/cuda/choose_frame.cuh"
 #include "codec/cuda/encode_state.hpp"
 #include "codec/cuda/table_kernels.cuh"
 
@@ -130,24 +131,11 @@ struct RansEncodeArgs {
 
 // Decides the frame once all segments are coded: section coded or stored, frame raw or not.
 __device__ inline void decide_frame(const RansEncodeArgs& args, std::uint64_t words) {
-  EncodeState& state = *args.state;
+  const EncodeState& state = *args.state;
   const FrameParams& params = args.params;
-  const std::uint64_t stored = stored_exponent_bytes(params.dtype, state.symbols);
   const std::uint64_t segments = rans_segments(state.symbols, params.segment_log2);
   const std::uint64_t coded = state.table_bytes + (4 + kRansStateBytes) * segments + 2 * words;
-  const bool shrinks =
-      params.coder == Coder::kRans && state.symbols != 0 && coded < stored && words <= 0xFFFFFFFF;
-  wire::FrameHeader header =
-      make_header(params, is_delta(params) ? wire::Kind::kDelta : wire::Kind::kKey);
-  header.last().bytes = shrinks ? coded : stored;
-  header.last().coder = shrinks ? Coder::kRans : Coder::kRaw;
-  wire::lay_out(header);
-  const wire::FrameHeader raw = make_header(params, wire::Kind::kRaw);
-  if (header.frame_bytes >= raw.frame_bytes) {
-    header = raw;
-    state.changed_blocks = block_count(params.numel, params.block_size);
-  }
-  state.header = header;
+  choose_frame(params, *args.state, coded, params.coder == Coder::kRans && words <= 0xFFFFFFFF);
 }
 
 template <class Format, bool kDelta>
@@ -292,8 +280,9 @@ __device__ inline void assemble_rans(const AssembleArgs& args, std::byte* sectio
   }
 }
 
-template <class Format>
-__device__ void assemble_stored(const AssembleArgs& args, std::uint8_t* section) {
+// Hands every group of eight exponents that are sent to body(exponents, first symbol, count).
+template <class Format, class Body>
+__device__ void for_sent_groups(const AssembleArgs& args, const Body& body) {
   using Word = typename Format::Word;
   const auto* src = reinterpret_cast<const Word*>(args.src);
   const std::uint64_t symbols = args.state->symbols;
@@ -308,9 +297,26 @@ __device__ void assemble_stored(const AssembleArgs& args, std::uint8_t* section)
                     j % block_size
               : j;
     const auto count = static_cast<std::uint32_t>(symbols - j < 8 ? symbols - j : 8);
-    const auto words = load_words<Format>(src, value, count, args.wide);
-    store_exponents8<Format>(exponents_of<Format>(words), section, j, count);
+    body(exponents_of<Format>(load_words<Format>(src, value, count, args.wide)), j, count);
   }
+}
+
+template <class Format>
+__device__ void assemble_stored(const AssembleArgs& args, std::uint8_t* section) {
+  for_sent_groups<Format>(args,
+                          [section](std::uint64_t exponents, std::uint64_t j, std::uint32_t count) {
+                            store_exponents8<Format>(exponents, section, j, count);
+                          });
+}
+
+// The exponents that are sent in one piece, for coders that want them so.
+template <class Format>
+__global__ void __launch_bounds__(kThreads)
+    gather_kernel(const __grid_constant__ AssembleArgs args) {
+  std::uint8_t* to = args.scratch.exponents;
+  for_sent_groups<Format>(args, [to](std::uint64_t exponents, std::uint64_t j, std::uint32_t) {
+    store_bytes(exponents, to + j, 8);  // padded to a multiple of 16
+  });
 }
 
 template <class Format>
@@ -328,7 +334,8 @@ __device__ void assemble_raw(const AssembleArgs& args, std::byte* section) {
   }
 }
 
-// Puts everything that is not in the frame yet into it; the checksum field stays zero.
+// Puts everything that is not in the frame yet into it, but for nvCOMP's section; the checksum
+// field stays zero.
 template <class Format>
 __global__ void __launch_bounds__(kThreads)
     assemble_kernel(const __grid_constant__ AssembleArgs args) {
@@ -349,7 +356,7 @@ __global__ void __launch_bounds__(kThreads)
     assemble_raw<Format>(args, section);
   } else if (header.last().coder == Coder::kRans) {
     assemble_rans(args, section, shared);
-  } else {
+  } else if (header.last().coder == Coder::kRaw) {
     assemble_stored<Format>(args, reinterpret_cast<std::uint8_t*>(section));
   }
 }

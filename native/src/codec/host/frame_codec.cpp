@@ -56,6 +56,7 @@ void require_params(const FrameParams& params) {
   require(params.block_size >= 8 && params.block_size <= 65536 && params.block_size % 8 == 0,
           "block_size is a multiple of 8 from 8 to 65536");
   require(params.numel <= kMaxNumel, "numel is at most 2^44");
+  require(params.nvcomp_major == 0, "coder nvcomp-ans exists on GPUs only");
   require(params.segment_log2 >= kRansMinSegmentLog2 && params.segment_log2 <= kRansMaxSegmentLog2,
           "segment_log2 is from 10 to 20");
 }
@@ -199,6 +200,7 @@ EncodeResult encode(const FrameParams& params, std::span<const std::byte> src,
                     std::span<const BlockHash> old_hashes, std::span<BlockHash> new_hashes,
                     std::span<std::byte> frame, std::span<std::byte> scratch, ThreadPool* pool) {
   require_params(params);
+  require(params.coder != Coder::kNvcompAns, "coder nvcomp-ans exists on GPUs only");
   const std::uint64_t blocks = block_count(params.numel, params.block_size);
   const bool delta = is_delta(params);
   require(src.size() == params.numel * element_bytes(params.dtype), "src has the wrong size");
