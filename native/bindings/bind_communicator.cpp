@@ -29,18 +29,20 @@ class PyCommunicator {
   PyCommunicator(const PyCommunicator&) = delete;
   PyCommunicator& operator=(const PyCommunicator&) = delete;
 
+  using Versions = std::vector<std::optional<Version>>;
   using Segments = std::vector<std::pair<ShardId, std::uint64_t>>;
 
   std::shared_ptr<PyCall> gather(const Segments& segments, const std::string& dtype,
                                  const py::buffer& src,
                                  const std::optional<std::vector<py::buffer>>& out,
-                                 bool per_segment, bool async) {
+                                 bool per_segment, const Versions& versions, bool async) {
     auto result = std::make_shared<PyCall>();
     GatherRequest request{.segments = to_segments(segments),
                           .dtype = parse_dtype(dtype),
                           .src = {},
                           .out = {},
-                          .layout = per_segment ? OutputLayout::kPerSegment : OutputLayout::kFlat};
+                          .layout = per_segment ? OutputLayout::kPerSegment : OutputLayout::kFlat,
+                          .versions = versions};
     result->buffers.push_back(src.request());
     request.src = bytes_of(result->buffers.back());
     for (const py::buffer& buffer : out.value_or(std::vector<py::buffer>{})) {
@@ -112,6 +114,7 @@ py::dict to_dict(const Stats& stats) {
   dict["control_bytes"] = stats.control_bytes;
   dict["key_frames"] = stats.key_frames;
   dict["delta_frames"] = stats.delta_frames;
+  dict["same_frames"] = stats.same_frames;
   dict["raw_frames"] = stats.raw_frames;
   dict["bare_segments"] = stats.bare_segments;
   dict["blocks"] = stats.blocks;
@@ -128,6 +131,8 @@ py::dict to_dict(const Memory& memory) {
   dict["hash_cache"] = memory.hash_cache;
   dict["staged_hashes"] = memory.staged_hashes;
   dict["exp_cache"] = memory.exp_cache;
+  dict["word_cache"] = memory.word_cache;
+  dict["own_reference"] = memory.own_reference;
   dict["send_arena"] = memory.send_arena;
   dict["recv_arena"] = memory.recv_arena;
   dict["scratch_arena"] = memory.scratch_arena;
@@ -167,16 +172,21 @@ void bind_communicator(py::module_& module) {
   py::classh<PyCommunicator>(module, "Communicator")
       .def(py::init([](std::shared_ptr<Transport> transport, const std::string& reuse,
                        const std::string& coder, std::uint32_t block_size,
-                       std::optional<std::uint64_t> cache_budget_bytes, std::size_t threads) {
+                       std::optional<std::uint64_t> cache_budget_bytes, std::size_t threads,
+                       const std::string& effort, bool check_versions) {
              return std::make_shared<PyCommunicator>(
                  std::move(transport), Options{.reuse = parse_reuse_mode(reuse),
                                                .coder = parse_coder(coder),
+                                               .effort = parse_effort(effort),
                                                .block_size = block_size,
                                                .cache_budget_bytes = cache_budget_bytes,
-                                               .threads = threads});
+                                               .threads = threads,
+                                               .versions = check_versions ? VersionPolicy::kCheck
+                                                                          : VersionPolicy::kTrust});
            }),
            py::arg("transport"), py::kw_only(), py::arg("reuse"), py::arg("coder"),
-           py::arg("block_size"), py::arg("cache_budget_bytes"), py::arg("threads"))
+           py::arg("block_size"), py::arg("cache_budget_bytes"), py::arg("threads"),
+           py::arg("effort"), py::arg("check_versions"))
       .def_property_readonly("rank",
                              [](const PyCommunicator& self) { return value(self.native().rank()); })
       .def_property_readonly(
@@ -186,20 +196,22 @@ void bind_communicator(py::module_& module) {
           "start",
           [](PyCommunicator& self, const PyCommunicator::Segments& segments,
              const std::string& dtype, const py::buffer& src,
-             const std::optional<std::vector<py::buffer>>& out, bool per_segment) {
-            return self.gather(segments, dtype, src, out, per_segment, true);
+             const std::optional<std::vector<py::buffer>>& out, bool per_segment,
+             const PyCommunicator::Versions& versions) {
+            return self.gather(segments, dtype, src, out, per_segment, versions, true);
           },
           py::arg("segments"), py::arg("dtype"), py::arg("src"), py::arg("out"),
-          py::arg("per_segment"))
+          py::arg("per_segment"), py::arg("versions"))
       .def(
           "run",
           [](PyCommunicator& self, const PyCommunicator::Segments& segments,
              const std::string& dtype, const py::buffer& src,
-             const std::optional<std::vector<py::buffer>>& out, bool per_segment) {
-            return self.gather(segments, dtype, src, out, per_segment, false);
+             const std::optional<std::vector<py::buffer>>& out, bool per_segment,
+             const PyCommunicator::Versions& versions) {
+            return self.gather(segments, dtype, src, out, per_segment, versions, false);
           },
           py::arg("segments"), py::arg("dtype"), py::arg("src"), py::arg("out"),
-          py::arg("per_segment"))
+          py::arg("per_segment"), py::arg("versions"))
       .def("reject", &PyCommunicator::reject, py::arg("segments"), py::arg("message"))
       .def("reset", &PyCommunicator::reset, py::arg("shard_id") = py::none())
       .def(

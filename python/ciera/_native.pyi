@@ -46,6 +46,9 @@ def encode_frame(
     base_epoch: int,
     base_digest: int,
     hashes: bytes,
+    reference: bytes = b"",
+    effort: str = "default",
+    segment_log2: int = 16,
 ) -> tuple[bytes, bytes]: ...
 def decode_frame(
     frame: bytes,
@@ -75,6 +78,8 @@ class Communicator:
         block_size: int,
         cache_budget_bytes: int | None,
         threads: int,
+        effort: str,
+        check_versions: bool,
     ) -> None: ...
     @property
     def rank(self) -> int: ...
@@ -87,6 +92,7 @@ class Communicator:
         src: Buffer,
         out: Sequence[Buffer] | None,
         per_segment: bool,
+        versions: Sequence[str | int | None],
     ) -> Call: ...
     def run(
         self,
@@ -95,6 +101,7 @@ class Communicator:
         src: Buffer,
         out: Sequence[Buffer] | None,
         per_segment: bool,
+        versions: Sequence[str | int | None],
     ) -> Call: ...
     def reject(self, segments: Sequence[tuple[str | int, int]], message: str) -> None: ...
     def reset(self, shard_id: str | int | None = None) -> None: ...

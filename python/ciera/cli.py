@@ -19,7 +19,8 @@ from ciera.errors import CieraError
 from ciera.trace import Trace, TraceError, load_trace
 from ciera.transports import as_transport, loopback
 
-MODES = ("off", "exponent-only", "exponent-block")
+MODES = ("off", "exponent-only", "exponent-block", "exponent-delta", "word-delta")
+EFFORTS = ("default", "high")
 CODERS = ("rans", "raw")
 
 
@@ -71,6 +72,13 @@ def info_command(as_json: bool) -> None:
     help="Reuse mode; several times or 'all' to compare.",
 )
 @click.option("--coder", type=click.Choice(CODERS), default="rans", show_default=True)
+@click.option(
+    "--effort",
+    type=click.Choice(EFFORTS),
+    default="default",
+    show_default=True,
+    help="Of the delta modes: high is smaller and slower.",
+)
 @click.option("--block-size", type=int, default=512, show_default=True, help="Values in a block.")
 @click.option(
     "--transport", type=click.Choice(["loopback", "mpi"]), default="loopback", show_default=True
@@ -83,6 +91,7 @@ def replay_command(
     world_size: int | None,
     modes: tuple[str, ...],
     coder: str,
+    effort: str,
     block_size: int,
     transport: str,
     dtype: str,
@@ -112,7 +121,7 @@ def replay_command(
         task = progress.add_task("replay", total=ticks)
         for mode in wanted:
             options = replay.ReplayOptions(
-                reuse=mode, coder=coder, block_size=block_size, dtype=dtype
+                reuse=mode, coder=coder, block_size=block_size, dtype=dtype, effort=effort
             )
             try:
                 results[mode] = group.run(loaded, options, lambda: progress.advance(task))

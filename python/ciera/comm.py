@@ -13,6 +13,7 @@ from ciera.errors import ArgumentError, CieraError
 from ciera.transports import as_transport
 
 ShardId = str | int
+Version = str | int
 _WHOLE: Any = object()  # the numel of a one-segment call: all of src
 
 
@@ -50,11 +51,14 @@ class CompressedAllgather:
     """One rank's end of a group; the result of each call is bit for bit a plain all-gather's.
 
     ``transport``: from ``ciera.loopback``, an mpi4py communicator or a torch.distributed group.
-    ``reuse``: "off", "exponent-only" or "exponent-block" (needs state: 1 byte a remote value).
-    ``coder``: "rans" or "raw". ``block_size``: values in a block, a multiple of 8 up to 65536.
+    ``reuse``: "off", "exponent-only", "exponent-block", "exponent-delta" (these need state: 1 byte
+    a remote value; the last also 1 byte an own value) or "word-delta" (a word each; also integers
+    up to 64 bits). ``effort``: of the delta modes, "default" or "high" (smaller and slower).
+    ``coder``: "rans" or "raw". ``check_versions``: compare although a version says that the shard
+    is unchanged, and raise when it is not. ``block_size``: values in a block, a multiple of 8 up to 65536.
     ``cache_budget_bytes``: bound of all reuse state of this rank; shards beyond it travel without
-    state. ``threads``: codec threads, 0 = cores / ranks on this host. All but ``threads`` must be
-    equal on all ranks; the first call checks it.
+    state. ``threads``: codec threads, 0 = cores / ranks on this host. All but ``threads``
+    and ``check_versions`` must be equal on all ranks; the first call checks it.
 
     Calls are collective and made from one thread at a time. An error in one rank's arguments raises
     on every rank and changes nothing.
@@ -69,8 +73,10 @@ class CompressedAllgather:
         coder: str = "rans",
         cache_budget_bytes: int | None = None,
         threads: int = 0,
+        effort: str = "default",
+        check_versions: bool = False,
     ) -> None:
-        for label, text in (("reuse", reuse), ("coder", coder)):
+        for label, text in (("reuse", reuse), ("coder", coder), ("effort", effort)):
             if not isinstance(text, str):
                 raise ArgumentError(f"{label}={text!r} is not possible; give a str")
         budget = cache_budget_bytes
@@ -81,6 +87,8 @@ class CompressedAllgather:
             block_size=_integer("block_size", block_size, least=8, most=65536),
             cache_budget_bytes=None if budget is None else _integer("cache_budget_bytes", budget),
             threads=_integer("threads", threads, most=1024),
+            effort=effort,
+            check_versions=bool(check_versions),
         )
 
     @property
@@ -94,23 +102,39 @@ class CompressedAllgather:
         return self._comm.world_size
 
     def allgather(
-        self, shard_id: ShardId, shard: Any, *, out: Any = None, dtype: str | None = None
+        self,
+        shard_id: ShardId,
+        shard: Any,
+        *,
+        out: Any = None,
+        dtype: str | None = None,
+        version: Version | None = None,
     ) -> Any:
         """Gathers every rank's ``shard`` and returns them one after the other, rank-major.
 
         ``shard``: contiguous 1-D CPU array (numpy, torch, DLPack, buffer protocol) of any length;
         lengths may differ between ranks. ``out``: array of the summed length and the same dtype, or
         None to get a new one of the type of ``shard``; ``shard`` may be this rank's slot of it.
-        ``dtype`` ("bf16", "fp16", "fp32") says what the bits are where the array cannot. Blocks
-        until complete.
+        ``dtype`` ("bf16", "fp16", "fp32") says what the bits are where the array cannot.
+        ``version``: a token of your own for the contents of ``shard``; equal to that of the last
+        successful call means unchanged since, and in word-delta nothing is even compared (see
+        ``check_versions``). Blocks until complete.
         """
-        return self._gather([(shard_id, _WHOLE)], shard, out, dtype, False, False).wait()
+        return self._gather(
+            [(shard_id, _WHOLE)], shard, out, dtype, False, False, [version]
+        ).wait()
 
     def allgather_async(
-        self, shard_id: ShardId, shard: Any, *, out: Any = None, dtype: str | None = None
+        self,
+        shard_id: ShardId,
+        shard: Any,
+        *,
+        out: Any = None,
+        dtype: str | None = None,
+        version: Version | None = None,
     ) -> Handle:
         """As ``allgather``, returning at once. Calls run in the order they were started."""
-        return self._gather([(shard_id, _WHOLE)], shard, out, dtype, False, True)
+        return self._gather([(shard_id, _WHOLE)], shard, out, dtype, False, True, [version])
 
     def allgather_segments(
         self,
@@ -121,14 +145,16 @@ class CompressedAllgather:
         dtype: str | None = None,
         per_segment: bool = False,
         async_op: bool = False,
+        versions: Sequence[Version | None] = (),
     ) -> Any:
         """One collective over a flat buffer of several shards, each with its own state.
 
         ``segments``: (shard_id, numel) in the order they lie in ``src``. The result is the flat
         rank-major buffer of a plain all-gather, or with ``per_segment`` a list of one rank-major
         array a segment (``out`` then is such a list). With ``async_op`` a Handle is returned.
+        ``versions``: none, or one a segment (see ``allgather``).
         """
-        handle = self._gather(segments, src, out, dtype, per_segment, async_op)
+        handle = self._gather(segments, src, out, dtype, per_segment, async_op, versions)
         return handle if async_op else handle.wait()
 
     def _gather(
@@ -139,12 +165,14 @@ class CompressedAllgather:
         dtype: str | None,
         per_segment: bool,
         async_op: bool,
+        versions: Sequence[Version | None],
     ) -> Handle:
         named: list[tuple[ShardId, int]] = []
         try:
             named = _pairs(segments)
             view = view_of(src, dtype=dtype)
             named = [(one, view.numel if numel is _WHOLE else numel) for one, numel in named]
+            tokens = [_version(one) for one in versions]
             buffers = None if out is None else _out_views(out, view, dtype, per_segment)
         except Exception as error:
             label = f"shard {named[0][0]!r}, " if named else ""
@@ -155,7 +183,7 @@ class CompressedAllgather:
                 raise type(error)(message) from error
             raise
         issue = self._comm.start if async_op else self._comm.run
-        call = issue(named, view.dtype, view.data, buffers, per_segment)
+        call = issue(named, view.dtype, view.data, buffers, per_segment, tokens)
         return Handle(call, view, out, per_segment)
 
     def reset(self, shard_id: ShardId | None = None) -> None:
@@ -167,7 +195,7 @@ class CompressedAllgather:
         return self._comm.stats(None if shard_id is None else _shard_id(shard_id))
 
     def memory(self) -> dict[str, int]:
-        """Bytes held: hash_cache and staged_hashes (16 a block), exp_cache (1 a value), arenas."""
+        """Bytes held: each cache (docs/state.md), the arenas, and their total."""
         return self._comm.memory()
 
     def close(self) -> None:
@@ -212,6 +240,18 @@ def _shard_id(shard_id: Any) -> ShardId:
         raise ArgumentError(f"a shard_id is a str or an int, not {type(shard_id).__name__}")
     if not -(2**63) <= plain < 2**63:
         raise ArgumentError("an int shard_id must fit 64 bits; use a str")
+    return plain
+
+
+def _version(version: Any) -> Version | None:
+    if version is None or isinstance(version, str):
+        return version
+    try:
+        plain = operator.index(version)
+    except TypeError:
+        plain = None
+    if plain is None or isinstance(version, bool) or not -(2**63) <= plain < 2**63:
+        raise ArgumentError(f"a version is a str, an int of 64 bits or None, not {version!r}")
     return plain
 
 

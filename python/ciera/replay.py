@@ -32,6 +32,7 @@ class ReplayOptions:
     coder: str = "rans"
     block_size: int = 512
     dtype: str = "bf16"
+    effort: str = "default"
 
 
 @dataclass
@@ -111,7 +112,11 @@ def replay_rank(
     """One rank's part: gathers every shard step after step. Collective."""
     results = {name: ShardResult() for name in trace.shards}
     with CompressedAllgather(
-        transport, reuse=options.reuse, coder=options.coder, block_size=options.block_size
+        transport,
+        reuse=options.reuse,
+        coder=options.coder,
+        block_size=options.block_size,
+        effort=options.effort,
     ) as comm:
         for step in range(trace.steps):
             for name, words in trace.shards.items():
