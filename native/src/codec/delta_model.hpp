@@ -91,14 +91,11 @@ struct ValueSymbol {
   std::uint32_t extra_bits = 0;
 };
 CIERA_HD constexpr std::uint32_t bit_width(std::uint64_t u) {
-  std::uint32_t bits = 0;
-  for (std::uint32_t step = 32; step != 0; step >>= 1) {
-    if (u >> step != 0) {
-      u >>= step;
-      bits += step;
-    }
-  }
-  return bits + static_cast<std::uint32_t>(u);
+#if defined(__CUDA_ARCH__)
+  return 64 - static_cast<std::uint32_t>(__clzll(static_cast<long long>(u)));
+#else
+  return u == 0 ? 0 : 64 - static_cast<std::uint32_t>(__builtin_clzll(u));
+#endif
 }
 CIERA_HD constexpr ValueSymbol value_symbol(std::uint64_t u) {
   if (u < 16) {
@@ -114,12 +111,16 @@ CIERA_HD constexpr std::uint64_t value_of(std::uint32_t symbol, std::uint64_t ex
   return symbol < 16 ? symbol : std::uint64_t{4 | (symbol & 3)} << extra_bits_of(symbol) | extra;
 }
 CIERA_HD constexpr std::uint32_t value_symbols(std::uint32_t word_bits) { return 4 * word_bits; }
-// Steps of raw bits after a step of value symbols, and the bits that one of them takes.
+// Steps of raw bits after a step of value symbols, and the bits that one of them takes: no more than
+// keep a state in its range.
+inline constexpr std::uint32_t kRawBits = 15;
 CIERA_HD constexpr std::uint32_t raw_steps(std::uint32_t word_bits) {
-  return (word_bits + 15) / 16;
+  return (word_bits - 3 + kRawBits - 1) / kRawBits;
 }
 CIERA_HD constexpr std::uint32_t raw_step_bits(std::uint32_t extra_bits, std::uint32_t step) {
-  return extra_bits <= 16 * step ? 0 : extra_bits - 16 * step >= 16 ? 16 : extra_bits - 16 * step;
+  return extra_bits <= kRawBits * step              ? 0
+         : extra_bits - kRawBits * step >= kRawBits ? kRawBits
+                                                    : extra_bits - kRawBits * step;
 }
 
 CIERA_HD constexpr std::uint32_t context_of(std::uint32_t level, std::uint32_t top,
@@ -165,43 +166,46 @@ struct QuadModel {
   std::int8_t parameters[kQuadParameters] = {};
 };
 
-inline constexpr std::int32_t kImpossible = 1 << 20;
+inline constexpr std::int32_t kImpossible = 1 << 20;  // its weight is 0, also five of them added
 
-// The score of a byte, kImpossible for never; without z when `inflated` is false.
-CIERA_HD constexpr std::int32_t quad_score(const QuadModel& model, std::uint32_t byte,
-                                           bool inflated) {
-  std::int32_t score = 0;
-  std::uint32_t moved = 0;
-  bool never = false;
-  for (std::uint32_t j = 0; j < 4; ++j) {
-    const std::uint32_t t = byte >> (2 * j) & 3;
-    if (t != 0) {
-      const std::int8_t parameter = model.parameters[2 * j + (t == kEscape ? 1 : 0)];
-      never = never || parameter == kNever;
-      score += parameter;
-      ++moved;
-    }
-  }
-  if (inflated && moved != 0) {
-    const std::int8_t parameter = model.parameters[7 + moved];
-    never = never || parameter == kNever;
-    score += parameter;
-  }
-  return never ? kImpossible : score;
+// How many t of a byte, or of half a byte, are not 0.
+CIERA_HD constexpr std::uint32_t moved_in(std::uint32_t byte) {
+  const std::uint32_t moved = (byte | byte >> 1) & 0x55;
+  return (moved & 1) + (moved >> 2 & 1) + (moved >> 4 & 1) + (moved >> 6 & 1);
 }
 
-// Scores of all bytes as weights, the likeliest 2^40.
+// The score of the t at positions 2 `half` and 2 `half` + 1, kImpossible for never.
+CIERA_HD constexpr std::int32_t half_score(const QuadModel& model, std::uint32_t half,
+                                           std::uint32_t pair) {
+  std::int32_t score = 0;
+  for (std::uint32_t j = 0; j < 2; ++j) {
+    const std::uint32_t t = pair >> (2 * j) & 3;
+    const std::int8_t parameter =
+        t == 0 ? std::int8_t{0} : model.parameters[4 * half + 2 * j + (t == kEscape ? 1 : 0)];
+    score += parameter == kNever ? kImpossible : parameter;
+  }
+  return score;
+}
+
+// Scores of all bytes as weights, the likeliest 2^40; without z when `inflated` is false.
 CIERA_HD inline void quad_weights(const QuadModel& model, bool inflated,
                                   std::uint64_t (&weights)[256]) {
+  std::int32_t halves[2][16];
+  for (std::uint32_t i = 0; i < 32; ++i) {
+    halves[i / 16][i % 16] = half_score(model, i / 16, i % 16);
+  }
+  const auto score_of = [&](std::uint32_t byte) {
+    const std::uint32_t moved = moved_in(byte);
+    const std::int32_t z = inflated && moved != 0 ? model.parameters[7 + moved] : 0;
+    return halves[0][byte & 15] + halves[1][byte >> 4] + (z == kNever ? kImpossible : z);
+  };
   std::int32_t least = kImpossible;
   for (std::uint32_t b = 0; b < 256; ++b) {
-    const std::int32_t score = quad_score(model, b, inflated);
+    const std::int32_t score = score_of(b);
     least = score < least ? score : least;
   }
   for (std::uint32_t b = 0; b < 256; ++b) {
-    const std::int32_t score = quad_score(model, b, inflated);
-    weights[b] =
-        score == kImpossible ? 0 : weight_of_score(static_cast<std::uint32_t>(score - least));
+    weights[b] = weight_of_score(static_cast<std::uint32_t>(score_of(b) - least));
   }
 }
 
@@ -237,13 +241,6 @@ CIERA_HD constexpr std::int8_t limited_score(std::int32_t score) {
 CIERA_HD inline QuadModel make_quad_model(const std::uint64_t (&counts)[256]) {
   std::uint64_t by_position[4][4] = {};
   std::uint64_t by_moved[5] = {};
-  const auto moved_in = [](std::uint32_t b) {
-    std::uint32_t moved = 0;
-    for (std::uint32_t j = 0; j < 4; ++j) {
-      moved += (b >> (2 * j) & 3) != 0 ? 1 : 0;
-    }
-    return moved;
-  };
   for (std::uint32_t b = 0; b < 256; ++b) {
     for (std::uint32_t j = 0; j < 4; ++j) {
       by_position[j][b >> (2 * j) & 3] += counts[b];

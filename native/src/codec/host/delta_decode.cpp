@@ -210,9 +210,12 @@ bool DeltaDecoder::split(SegmentRange all, std::uint64_t& escapes) {
     for (std::size_t i = n; i % 4 != 0; ++i) {
       fine = fine && t[i] == 0;
     }
-    for_escapes(t, n, [&](std::size_t i) { value_contexts_[next++] = value_context_[levels[i]]; });
+    next += gather_bytes(t, n, levels, value_contexts_ + next, isa_);
   });
   escapes = next - all.from;
+  for (std::uint64_t i = all.from; i < next; ++i) {
+    value_contexts_[i] = value_context_[value_contexts_[i]];
+  }
   return fine;
 }
 
@@ -241,10 +244,7 @@ void DeltaDecoder::apply(SegmentRange all) {
       return;
     }
     kernels_.widen(t_ + coded, n, u);
-    for_escapes(t_ + coded, n, [&](std::size_t i) {
-      std::memcpy(u + i * width_, u_ + next * width_, width_);
-      ++next;
-    });
+    next += kernels_.scatter(t_ + coded, n, u_ + next * width_, u);
     kernels_.apply(values_ + value * width_, u, n);
   });
 }

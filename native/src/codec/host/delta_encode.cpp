@@ -165,10 +165,8 @@ void DeltaEncoder::compare(std::uint64_t segment) {
       return;
     }
     kernels_.compare(old, now, n, u, t, levels);
-    for_escapes(t, n, [&](std::size_t i) {
-      std::memcpy(values_ + escapes * width_, u + i * width_, width_);
-      value_contexts_[escapes++] = levels[i];
-    });
+    gather_bytes(t, n, levels, value_contexts_ + escapes, isa_);
+    escapes += kernels_.gather(t, n, u, values_ + escapes * width_);
     fill_quad(t, levels, n);
     make_quads(t, levels, (n + 3) / 4, quad_bytes_ + coded / 4, quad_contexts_ + coded / 4, isa_);
   });
@@ -233,9 +231,8 @@ void DeltaEncoder::count(std::uint64_t segment) {
     std::memset(found, 0, sizeof found);
   }
   to_contexts(value_contexts_ + all.from, values, tables_.value);
+  kernels_.symbols(values_ + all.from * width_, values, value_symbols_ + all.from);
   for (std::uint64_t i = all.from; i < all.from + values; ++i) {
-    const std::uint64_t u = load_word(values_, kernels_.word_bits, i);
-    value_symbols_[i] = static_cast<std::uint8_t>(value_symbol(u).symbol);
     ++found[value_contexts_[i]][value_symbols_[i]];
   }
   for (std::uint32_t c = 0; c < tables_.value.contexts; ++c) {

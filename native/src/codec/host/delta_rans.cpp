@@ -134,11 +134,24 @@ std::size_t decode_steps_avx2(const ContextDecoder&, const std::uint8_t*, std::s
 
 #endif
 
+// The lanes, of at most 32, whose symbols have extra bits.
+std::uint32_t lanes_with_extra(const std::uint8_t* symbols, std::size_t lanes) {
+  std::uint32_t mask = 0;
+  for (std::size_t from = 0; from < lanes; from += 8) {
+    std::uint64_t eight = 0;
+    std::memcpy(&eight, symbols + from, std::min<std::size_t>(8, lanes - from));
+    eight |= eight >> 1;
+    eight = (eight >> 4 | eight >> 6) & 0x0101010101010101ULL;  // any of a byte's high four bits
+    mask |= static_cast<std::uint32_t>(eight * 0x0102040810204080ULL >> 56) << from;
+  }
+  return mask;
+}
+
 bool take_extra(std::uint8_t symbol, std::uint32_t lane, std::uint32_t step, RansReader& reader,
                 std::uint64_t& extra) {
   std::uint32_t bits = 0;
   const bool fine = take_raw(raw_step_bits(extra_bits_of(symbol), step), lane, reader, bits);
-  extra |= std::uint64_t{bits} << (16 * step);
+  extra |= std::uint64_t{bits} << (kRawBits * step);
   return fine;
 }
 
@@ -169,11 +182,14 @@ void encode_values(const ContextEncoder& table, const std::uint8_t* contexts,
   for (std::size_t step = (count + kRansLanes - 1) / kRansLanes; step-- > 0;) {
     const std::size_t from = step * kRansLanes;
     const std::size_t lanes = std::min<std::size_t>(kRansLanes, count - from);
-    for (std::uint32_t raw = raw_steps(word_bits); raw-- > 0;) {
-      for (std::size_t lane = lanes; lane-- > 0;) {
+    const std::uint32_t with_extra = lanes_with_extra(symbols + from, lanes);
+    for (std::uint32_t raw = with_extra == 0 ? 0 : raw_steps(word_bits); raw-- > 0;) {
+      for (std::uint32_t rest = with_extra; rest != 0;) {
+        const std::uint32_t lane = bit_width(rest) - 1;
+        rest ^= 1U << lane;
         const std::uint32_t width = raw_step_bits(extra_bits_of(symbols[from + lane]), raw);
         if (width != 0) {
-          const std::uint64_t bits = load_word(u, word_bits, from + lane) >> (16 * raw);
+          const std::uint64_t bits = load_word(u, word_bits, from + lane) >> (kRawBits * raw);
           put_raw(static_cast<std::uint32_t>(bits & ((1U << width) - 1)), width,
                   writer.states[lane], writer.top);
         }
@@ -215,9 +231,8 @@ bool decode_values(const ContextDecoder& table, const std::uint8_t* contexts,
     if (!decode_symbols(table, contexts + from, lanes, symbols, reader, isa)) {
       return false;
     }
-    std::uint32_t with_extra = 0;
+    const std::uint32_t with_extra = lanes_with_extra(symbols, lanes);
     for (std::uint32_t lane = 0; lane < lanes; ++lane) {
-      with_extra |= symbols[lane] >= 16 ? 1U << lane : 0;
       store_word(u, word_bits, from + lane, symbols[lane]);
     }
     if (with_extra == 0) {

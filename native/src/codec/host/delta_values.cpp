@@ -1,6 +1,7 @@
 #include "codec/host/delta_values.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "codec/delta_model.hpp"
@@ -18,6 +19,116 @@
 
 namespace ciera::codec::host {
 namespace {
+
+#if defined(__x86_64__)
+
+using Order = std::array<std::uint8_t, 8>;
+
+// For each mask of eight values: those in it, in order, at the front (gather); and for each value
+// the number of those before it (scatter).
+constexpr std::array<Order, 256> make_front() {
+  std::array<Order, 256> table{};
+  for (std::size_t mask = 0; mask < 256; ++mask) {
+    std::size_t to = 0;
+    for (std::size_t i = 0; i < 8; ++i) {
+      if ((mask >> i & 1) != 0) {
+        table[mask][to++] = static_cast<std::uint8_t>(i);
+      }
+    }
+  }
+  return table;
+}
+constexpr std::array<Order, 256> make_before() {
+  std::array<Order, 256> table{};
+  for (std::size_t mask = 0; mask < 256; ++mask) {
+    std::uint8_t next = 0;
+    for (std::size_t i = 0; i < 8; ++i) {
+      table[mask][i] = next;
+      next = static_cast<std::uint8_t>(next + (mask >> i & 1));
+    }
+  }
+  return table;
+}
+constexpr std::array<Order, 256> kFront = make_front();
+constexpr std::array<Order, 256> kBefore = make_before();
+
+__attribute__((target("avx2"))) inline __m128i load_order(const Order& order) {
+  return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(order.data()));
+}
+// Indices of eight bytes as indices of the bytes of eight words.
+__attribute__((target("avx2"))) inline __m128i word_order(const Order& order) {
+  const __m128i twice = _mm_slli_epi16(_mm_cvtepu8_epi16(load_order(order)), 1);
+  const __m128i low = _mm_or_si128(twice, _mm_slli_epi16(twice, 8));
+  return _mm_add_epi16(low, _mm_set1_epi16(0x0100));
+}
+__attribute__((target("avx2"))) inline unsigned escape_mask(const std::uint8_t* t) {
+  const __m128i eight = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(t));
+  return static_cast<unsigned>(_mm_movemask_epi8(_mm_cmpeq_epi8(eight, _mm_set1_epi8(3)))) & 0xFF;
+}
+
+__attribute__((target("avx2"))) std::size_t gather_8_avx2(const std::uint8_t* t, std::size_t count,
+                                                          const std::uint8_t* bytes,
+                                                          std::uint8_t* to, std::size_t& found) {
+  std::size_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    const unsigned mask = escape_mask(t + i);
+    const __m128i eight = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes + i));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(to + found),
+                     _mm_shuffle_epi8(eight, load_order(kFront[mask])));
+    found += static_cast<std::size_t>(__builtin_popcount(mask));
+  }
+  return i;
+}
+
+__attribute__((target("avx2"))) std::size_t gather_16_avx2(const std::uint8_t* t,
+                                                           std::size_t count, const std::byte* u,
+                                                           std::byte* values,
+                                                           std::size_t& found) {
+  std::size_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    const unsigned mask = escape_mask(t + i);
+    const __m128i eight = _mm_loadu_si128(reinterpret_cast<const __m128i*>(u + 2 * i));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(values + 2 * found),
+                     _mm_shuffle_epi8(eight, word_order(kFront[mask])));
+    found += static_cast<std::size_t>(__builtin_popcount(mask));
+  }
+  return i;
+}
+
+__attribute__((target("avx2"))) std::size_t scatter_16_avx2(const std::uint8_t* t,
+                                                            std::size_t count,
+                                                            const std::byte* values, std::byte* u,
+                                                            std::size_t& taken) {
+  std::size_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    const __m128i eight = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(t + i));
+    const __m128i escapes = _mm_cmpeq_epi8(eight, _mm_set1_epi8(3));
+    const unsigned mask = static_cast<unsigned>(_mm_movemask_epi8(escapes)) & 0xFF;
+    const __m128i next = _mm_loadu_si128(reinterpret_cast<const __m128i*>(values + 2 * taken));
+    const __m128i spread = _mm_shuffle_epi8(next, word_order(kBefore[mask]));
+    auto* to = reinterpret_cast<__m128i*>(u + 2 * i);
+    _mm_storeu_si128(to, _mm_blendv_epi8(_mm_loadu_si128(to), spread, _mm_cvtepi8_epi16(escapes)));
+    taken += static_cast<std::size_t>(__builtin_popcount(mask));
+  }
+  return i;
+}
+
+#else
+
+std::size_t gather_8_avx2(const std::uint8_t*, std::size_t, const std::uint8_t*, std::uint8_t*,
+                          std::size_t&) {
+  return 0;
+}
+std::size_t gather_16_avx2(const std::uint8_t*, std::size_t, const std::byte*, std::byte*,
+                           std::size_t&) {
+  return 0;
+}
+std::size_t scatter_16_avx2(const std::uint8_t*, std::size_t, const std::byte*, std::byte*,
+                            std::size_t&) {
+  return 0;
+}
+
+#endif
 
 template <class T>
 struct Loose {  // a word at any address
@@ -72,23 +183,62 @@ template <class Kind>
   }
 }
 
+template <class Kind>
+std::size_t gather_words(const std::uint8_t* t, std::size_t count, const std::byte* u,
+                         std::byte* values) {
+  const auto* from = reinterpret_cast<const WordAt<Kind>*>(u);
+  auto* to = reinterpret_cast<WordAt<Kind>*>(values);
+  std::size_t found = 0;
+  std::size_t done = 0;
+  if (sizeof(*to) == 2 && best_isa() == Isa::kAvx2) {
+    done = gather_16_avx2(t, count, u, values, found);
+  }
+  for_escapes(t + done, count - done, [&](std::size_t i) { to[found++] = from[done + i]; });
+  return found;
+}
+
+template <class Kind>
+std::size_t scatter_words(const std::uint8_t* t, std::size_t count, const std::byte* values,
+                          std::byte* u) {
+  const auto* from = reinterpret_cast<const WordAt<Kind>*>(values);
+  auto* to = reinterpret_cast<WordAt<Kind>*>(u);
+  std::size_t taken = 0;
+  std::size_t done = 0;
+  if (sizeof(*to) == 2 && best_isa() == Isa::kAvx2) {
+    done = scatter_16_avx2(t, count, values, u, taken);
+  }
+  for_escapes(t + done, count - done, [&](std::size_t i) { to[done + i] = from[taken++]; });
+  return taken;
+}
+
+template <class Kind>
+void symbols_of(const std::byte* u, std::size_t count, std::uint8_t* symbols) {
+  const auto* from = reinterpret_cast<const WordAt<Kind>*>(u);
+  for (std::size_t i = 0; i < count; ++i) {
+    symbols[i] = static_cast<std::uint8_t>(value_symbol(from[i]).symbol);
+  }
+}
+
 // target_clones takes no templates: one set of functions a kind.
-#define CIERA_KIND(name, Kind)                                                                     \
-  CIERA_CLONES void compare_##name(const std::byte* old, const std::byte* now, std::size_t count,  \
-                                   std::byte* u, std::uint8_t* t, std::uint8_t* levels) {          \
-    compare_words<Kind>(old, now, count, u, t, levels);                                            \
-  }                                                                                                \
-  CIERA_CLONES void levels_##name(const std::byte* old, std::size_t count, std::uint8_t* levels) { \
-    levels_of<Kind>(old, count, levels);                                                           \
-  }                                                                                                \
-  CIERA_CLONES void apply_##name(std::byte* values, const std::byte* u, std::size_t count) {       \
-    apply_words<Kind>(values, u, count);                                                           \
-  }                                                                                                \
-  CIERA_CLONES void widen_##name(const std::uint8_t* t, std::size_t count, std::byte* u) {         \
-    widen_bytes<Kind>(t, count, u);                                                                \
-  }                                                                                                \
-  constexpr ValueKernels k_##name = {kWordBits<Kind>, compare_##name, levels_##name, apply_##name, \
-                                     widen_##name};
+#define CIERA_KIND(name, Kind)                                                                 \
+  CIERA_CLONES void compare_##name(const std::byte* old, const std::byte* now,                 \
+                                   std::size_t count, std::byte* u, std::uint8_t* t,           \
+                                   std::uint8_t* levels) {                                     \
+    compare_words<Kind>(old, now, count, u, t, levels);                                        \
+  }                                                                                            \
+  CIERA_CLONES void levels_##name(const std::byte* old, std::size_t count,                     \
+                                  std::uint8_t* levels) {                                      \
+    levels_of<Kind>(old, count, levels);                                                       \
+  }                                                                                            \
+  CIERA_CLONES void apply_##name(std::byte* values, const std::byte* u, std::size_t count) {   \
+    apply_words<Kind>(values, u, count);                                                       \
+  }                                                                                            \
+  CIERA_CLONES void widen_##name(const std::uint8_t* small, std::size_t count, std::byte* u) { \
+    widen_bytes<Kind>(small, count, u);                                                        \
+  }                                                                                            \
+  constexpr ValueKernels k_##name = {                                                          \
+      kWordBits<Kind>, compare_##name,     levels_##name,       apply_##name,                  \
+      widen_##name,    gather_words<Kind>, scatter_words<Kind>, symbols_of<Kind>};
 
 CIERA_KIND(exponent, ExponentByte)
 CIERA_KIND(bf16, FloatWord<Bf16>)
@@ -214,15 +364,13 @@ const ValueKernels& value_kernels(ReuseMode mode, DType dtype) {
   return k_opaque8;
 }
 
-std::uint64_t load_word(const std::byte* words, std::uint32_t word_bits, std::uint64_t index) {
-  std::uint64_t word = 0;
-  std::memcpy(&word, words + index * (word_bits / 8), word_bits / 8);
-  return word;
-}
-
-void store_word(std::byte* words, std::uint32_t word_bits, std::uint64_t index,
-                std::uint64_t word) {
-  std::memcpy(words + index * (word_bits / 8), &word, word_bits / 8);
+std::size_t gather_bytes(const std::uint8_t* t, std::size_t count, const std::uint8_t* bytes,
+                         std::uint8_t* to, Isa isa) {
+  std::size_t found = 0;
+  const std::size_t done =
+      isa == Isa::kAvx2 ? gather_8_avx2(t, count, bytes, to, found) : 0;
+  for_escapes(t + done, count - done, [&](std::size_t i) { to[found++] = bytes[done + i]; });
+  return found;
 }
 
 CIERA_CLONES void smallest_levels(const std::uint8_t* levels, std::size_t quads,
