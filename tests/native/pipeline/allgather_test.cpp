@@ -40,7 +40,7 @@ TEST_P(EveryMode, GathersUnevenShardsBitForBitOverSteps) {
     }
     const Stats stats = comm.stats();
     EXPECT_EQ(stats.calls, 4U);
-    if (mode == ReuseMode::kExponentBlock && numels[rank] > 0) {
+    if (is_stateful(mode) && numels[rank] > 0) {
       EXPECT_EQ(stats.delta_frames, 3U);
     }
   });
@@ -49,7 +49,9 @@ TEST_P(EveryMode, GathersUnevenShardsBitForBitOverSteps) {
 INSTANTIATE_TEST_SUITE_P(Loopback, EveryMode,
                          ::testing::Combine(::testing::Values(ReuseMode::kOff,
                                                               ReuseMode::kExponentOnly,
-                                                              ReuseMode::kExponentBlock),
+                                                              ReuseMode::kExponentBlock,
+                                                              ReuseMode::kExponentDelta,
+                                                              ReuseMode::kWordDelta),
                                             ::testing::Values(Coder::kRaw, Coder::kRans),
                                             ::testing::Values(1U, 2U, 3U, 8U)));
 
@@ -58,7 +60,8 @@ TEST(Allgather, GathersInPlaceWithPaddedExchangeAsWithPerRankCounts) {
   for (const CountSupport support : {CountSupport::kEqualOnly, CountSupport::kPerRank}) {
     on_ranks(3, [&](std::size_t rank, auto inner) {
       auto recording = std::make_shared<RecordingTransport>(inner, support);
-      for (const ReuseMode mode : {ReuseMode::kOff, ReuseMode::kExponentBlock}) {
+      for (const ReuseMode mode : {ReuseMode::kOff, ReuseMode::kExponentBlock,
+                                   ReuseMode::kExponentDelta, ReuseMode::kWordDelta}) {
         CompressedAllgather comm(recording, {.reuse = mode});
         const std::size_t start = rank == 0 ? 0 : (rank == 1 ? 600 : 1112);
         for (std::size_t step = 0; step < 3; ++step) {
