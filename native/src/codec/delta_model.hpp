@@ -111,8 +111,8 @@ CIERA_HD constexpr std::uint64_t value_of(std::uint32_t symbol, std::uint64_t ex
   return symbol < 16 ? symbol : std::uint64_t{4 | (symbol & 3)} << extra_bits_of(symbol) | extra;
 }
 CIERA_HD constexpr std::uint32_t value_symbols(std::uint32_t word_bits) { return 4 * word_bits; }
-// Steps of raw bits after a step of value symbols, and the bits that one of them takes: no more than
-// keep a state in its range.
+// Steps of raw bits after a step of value symbols, and the bits that one of them takes: no more
+// than keep a state in its range.
 inline constexpr std::uint32_t kRawBits = 15;
 CIERA_HD constexpr std::uint32_t raw_steps(std::uint32_t word_bits) {
   return (word_bits - 3 + kRawBits - 1) / kRawBits;

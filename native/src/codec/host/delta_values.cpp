@@ -80,9 +80,8 @@ __attribute__((target("avx2"))) std::size_t gather_8_avx2(const std::uint8_t* t,
   return i;
 }
 
-__attribute__((target("avx2"))) std::size_t gather_16_avx2(const std::uint8_t* t,
-                                                           std::size_t count, const std::byte* u,
-                                                           std::byte* values,
+__attribute__((target("avx2"))) std::size_t gather_16_avx2(const std::uint8_t* t, std::size_t count,
+                                                           const std::byte* u, std::byte* values,
                                                            std::size_t& found) {
   std::size_t i = 0;
   for (; i + 8 <= count; i += 8) {
@@ -220,25 +219,23 @@ void symbols_of(const std::byte* u, std::size_t count, std::uint8_t* symbols) {
 }
 
 // target_clones takes no templates: one set of functions a kind.
-#define CIERA_KIND(name, Kind)                                                                 \
-  CIERA_CLONES void compare_##name(const std::byte* old, const std::byte* now,                 \
-                                   std::size_t count, std::byte* u, std::uint8_t* t,           \
-                                   std::uint8_t* levels) {                                     \
-    compare_words<Kind>(old, now, count, u, t, levels);                                        \
-  }                                                                                            \
-  CIERA_CLONES void levels_##name(const std::byte* old, std::size_t count,                     \
-                                  std::uint8_t* levels) {                                      \
-    levels_of<Kind>(old, count, levels);                                                       \
-  }                                                                                            \
-  CIERA_CLONES void apply_##name(std::byte* values, const std::byte* u, std::size_t count) {   \
-    apply_words<Kind>(values, u, count);                                                       \
-  }                                                                                            \
-  CIERA_CLONES void widen_##name(const std::uint8_t* small, std::size_t count, std::byte* u) { \
-    widen_bytes<Kind>(small, count, u);                                                        \
-  }                                                                                            \
-  constexpr ValueKernels k_##name = {                                                          \
-      kWordBits<Kind>, compare_##name,     levels_##name,       apply_##name,                  \
-      widen_##name,    gather_words<Kind>, scatter_words<Kind>, symbols_of<Kind>};
+#define CIERA_KIND(name, Kind)                                                                     \
+  CIERA_CLONES void compare_##name(const std::byte* old, const std::byte* now, std::size_t count,  \
+                                   std::byte* u, std::uint8_t* t, std::uint8_t* levels) {          \
+    compare_words<Kind>(old, now, count, u, t, levels);                                            \
+  }                                                                                                \
+  CIERA_CLONES void levels_##name(const std::byte* old, std::size_t count, std::uint8_t* levels) { \
+    levels_of<Kind>(old, count, levels);                                                           \
+  }                                                                                                \
+  CIERA_CLONES void apply_##name(std::byte* values, const std::byte* u, std::size_t count) {       \
+    apply_words<Kind>(values, u, count);                                                           \
+  }                                                                                                \
+  CIERA_CLONES void widen_##name(const std::uint8_t* small, std::size_t count, std::byte* u) {     \
+    widen_bytes<Kind>(small, count, u);                                                            \
+  }                                                                                                \
+  constexpr ValueKernels k_##name = {kWordBits<Kind>,     compare_##name,  levels_##name,          \
+                                     apply_##name,        widen_##name,    gather_words<Kind>,     \
+                                     scatter_words<Kind>, symbols_of<Kind>};
 
 CIERA_KIND(exponent, ExponentByte)
 CIERA_KIND(bf16, FloatWord<Bf16>)
@@ -367,8 +364,7 @@ const ValueKernels& value_kernels(ReuseMode mode, DType dtype) {
 std::size_t gather_bytes(const std::uint8_t* t, std::size_t count, const std::uint8_t* bytes,
                          std::uint8_t* to, Isa isa) {
   std::size_t found = 0;
-  const std::size_t done =
-      isa == Isa::kAvx2 ? gather_8_avx2(t, count, bytes, to, found) : 0;
+  const std::size_t done = isa == Isa::kAvx2 ? gather_8_avx2(t, count, bytes, to, found) : 0;
   for_escapes(t + done, count - done, [&](std::size_t i) { to[found++] = bytes[done + i]; });
   return found;
 }

@@ -68,8 +68,8 @@ void smallest_levels(const std::uint8_t* levels, std::size_t quads, std::uint8_t
 void split_quads(const std::uint8_t* bytes, const std::uint8_t* levels, std::size_t quads,
                  std::uint8_t* t, Isa isa = best_isa());
 
-// Moves bytes[i] of each escape behind one another; returns how many. `to` has room for `count`, all
-// of which may be written.
+// Moves bytes[i] of each escape behind one another; returns how many. `to` has room for `count`,
+// all of which may be written.
 std::size_t gather_bytes(const std::uint8_t* t, std::size_t count, const std::uint8_t* bytes,
                          std::uint8_t* to, Isa isa = best_isa());
 

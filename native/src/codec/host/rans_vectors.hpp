@@ -21,7 +21,7 @@ constexpr std::array<Permutation, 256> make_spread() {
     std::uint32_t next = 0;
     for (std::size_t lane = 0; lane < 8; ++lane) {
       table[mask][lane] = next;
-      next += mask >> lane & 1;
+      next += static_cast<std::uint32_t>(mask >> lane & 1);
     }
   }
   return table;
