@@ -55,7 +55,8 @@ class CompressedAllgather:
     a remote value; the last also 1 byte an own value) or "word-delta" (a word each; also integers
     up to 64 bits). ``effort``: of the delta modes, "default" or "high" (smaller and slower).
     ``coder``: "rans" or "raw". ``check_versions``: compare although a version says that the shard
-    is unchanged, and raise when it is not. ``block_size``: values in a block, a multiple of 8 up to 65536.
+    is unchanged, and raise when it is not. ``block_size``: values in a block, a multiple of 8 up
+    to 65536.
     ``cache_budget_bytes``: bound of all reuse state of this rank; shards beyond it travel without
     state. ``threads``: codec threads, 0 = cores / ranks on this host. All but ``threads``
     and ``check_versions`` must be equal on all ranks; the first call checks it.
@@ -120,9 +121,7 @@ class CompressedAllgather:
         successful call means unchanged since, and in word-delta nothing is even compared (see
         ``check_versions``). Blocks until complete.
         """
-        return self._gather(
-            [(shard_id, _WHOLE)], shard, out, dtype, False, False, [version]
-        ).wait()
+        return self._gather([(shard_id, _WHOLE)], shard, out, dtype, False, False, [version]).wait()
 
     def allgather_async(
         self,

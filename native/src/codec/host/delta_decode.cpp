@@ -108,8 +108,6 @@ class DeltaDecoder {
   std::size_t width_;
   std::uint32_t* quad_slots_;
   std::uint32_t* value_slots_;
-  std::uint8_t quad_context_[256];  // of each level
-  std::uint8_t value_context_[256];
   bool unused_[kMaxValueContexts + 1];
   bool any_unused_ = false;
   std::uint8_t* quad_bytes_;
@@ -133,14 +131,6 @@ void DeltaDecoder::make_tables() {
   }
   if (tables.value.contexts == 0) {  // no value may come
     unused_[0] = any_unused_ = true;
-  }
-  for (std::uint32_t level = 0; level < 256; ++level) {
-    const auto context = [level](const ContextChoice& choice) {
-      return static_cast<std::uint8_t>(
-          choice.contexts == 0 ? 0 : context_of(level, choice.top, choice.contexts));
-    };
-    quad_context_[level] = context(tables.quad);
-    value_context_[level] = context(tables.value);
   }
 }
 
@@ -169,10 +159,8 @@ void DeltaDecoder::fill_contexts(SegmentRange all) {
     } else {
       std::memcpy(contexts, levels, n);
     }
-    const std::uint8_t* context = high() ? value_context_ : quad_context_;
-    for (std::size_t i = 0; i < n; ++i) {
-      contexts[i] = context[contexts[i]];
-    }
+    const ContextChoice& choice = high() ? view_.tables.value : view_.tables.quad;
+    to_contexts(contexts, n, choice.top, choice.contexts);
   });
 }
 
@@ -213,9 +201,8 @@ bool DeltaDecoder::split(SegmentRange all, std::uint64_t& escapes) {
     next += gather_bytes(t, n, levels, value_contexts_ + next, isa_);
   });
   escapes = next - all.from;
-  for (std::uint64_t i = all.from; i < next; ++i) {
-    value_contexts_[i] = value_context_[value_contexts_[i]];
-  }
+  to_contexts(value_contexts_ + all.from, escapes, view_.tables.value.top,
+              std::max(1U, view_.tables.value.contexts));
   return fine;
 }
 

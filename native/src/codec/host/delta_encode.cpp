@@ -33,10 +33,10 @@ struct SharedCounts {
 struct Tables {
   RansEncodeSymbol quads[kMaxQuadContexts * 256];
   RansEncodeSymbol values[kMaxValueContexts * 256];
-  std::uint32_t quad_frequencies[kMaxQuadContexts][256];
+  bool rare[kMaxQuadContexts][256];  // bytes behind marks
 };
 
-void add(std::atomic<std::uint64_t> (&to)[256], const std::uint32_t* counts) {
+void add_counts(std::atomic<std::uint64_t> (&to)[256], const std::uint32_t* counts) {
   for (std::size_t i = 0; i < 256; ++i) {
     if (counts[i] != 0) {
       to[i].fetch_add(counts[i], std::memory_order_relaxed);
@@ -173,18 +173,16 @@ void DeltaEncoder::compare(std::uint64_t segment) {
   SegmentWork& work = *std::construct_at(work_ + segment);
   work.values = high() ? all.count() : escapes - all.from;
   std::uint32_t found[256] = {};
-  std::uint64_t moved = 0;
-  for (std::uint64_t q = 0; q < all.quads() && !high(); ++q) {
-    ++found[quad_contexts_[all.first_quad() + q]];
-    moved += quad_bytes_[all.first_quad() + q] != 0 ? 1 : 0;
+  if (!high()) {
+    const std::uint8_t* bytes = quad_bytes_ + all.first_quad();
+    count_bytes(quad_contexts_ + all.first_quad(), all.quads(), found);
+    add_counts(counts_->quad_levels, found);
+    std::ranges::fill(found, 0);
+    counts_->moved_quads +=
+        all.quads() - static_cast<std::uint64_t>(std::count(bytes, bytes + all.quads(), 0));
   }
-  add(counts_->quad_levels, found);
-  counts_->moved_quads += moved;
-  std::ranges::fill(found, 0);
-  for (std::uint64_t i = 0; i < work.values; ++i) {
-    ++found[value_contexts_[all.from + i]];
-  }
-  add(counts_->value_levels, found);
+  count_bytes(value_contexts_ + all.from, work.values, found);
+  add_counts(counts_->value_levels, found);
 }
 
 void DeltaEncoder::choose() {
@@ -204,39 +202,45 @@ void DeltaEncoder::choose() {
   }
 }
 
-void to_contexts(std::uint8_t* levels, std::uint64_t count, const ContextChoice& choice) {
-  std::uint8_t context[256];
-  for (std::uint32_t level = 0; level < 256; ++level) {
-    context[level] = static_cast<std::uint8_t>(context_of(level, choice.top, choice.contexts));
+// Counts of (context, symbol), in two tables by turns: neighbours are often alike.
+class PairCounts {
+ public:
+  void add(const std::uint8_t* contexts, const std::uint8_t* symbols, std::uint64_t count) {
+    for (std::uint64_t i = 0; i < count; ++i) {
+      ++found_[i % 2][static_cast<std::size_t>(contexts[i]) << 8 | symbols[i]];
+    }
   }
-  for (std::uint64_t i = 0; i < count; ++i) {
-    levels[i] = context[levels[i]];
+  void add_to(std::atomic<std::uint64_t> (*to)[256], std::uint32_t contexts) {
+    for (std::size_t i = 0; i < std::size_t{256} * contexts; ++i) {
+      found_[0][i] += found_[1][i];
+    }
+    for (std::uint32_t c = 0; c < contexts; ++c) {
+      add_counts(to[c], found_[0] + 256 * c);
+    }
   }
-}
+
+ private:
+  std::uint32_t found_[2][256 * kMaxValueContexts] = {};
+};
 
 void DeltaEncoder::count(std::uint64_t segment) {
   const SegmentRange all = range(segment);
   const std::uint64_t values = work_[segment].values;
-  std::uint32_t found[kMaxValueContexts][256] = {};
   if (!high()) {
-    const std::uint8_t* bytes = quad_bytes_ + all.first_quad();
     std::uint8_t* contexts = quad_contexts_ + all.first_quad();
-    to_contexts(contexts, all.quads(), tables_.quad);
-    for (std::uint64_t q = 0; q < all.quads(); ++q) {
-      ++found[contexts[q]][bytes[q]];
-    }
-    for (std::uint32_t c = 0; c < tables_.quad.contexts; ++c) {
-      add(counts_->quads[c], found[c]);
-    }
-    std::memset(found, 0, sizeof found);
+    to_contexts(contexts, all.quads(), tables_.quad.top, tables_.quad.contexts);
+    PairCounts found;
+    found.add(contexts, quad_bytes_ + all.first_quad(), all.quads());
+    found.add_to(counts_->quads, tables_.quad.contexts);
   }
-  to_contexts(value_contexts_ + all.from, values, tables_.value);
-  kernels_.symbols(values_ + all.from * width_, values, value_symbols_ + all.from);
-  for (std::uint64_t i = all.from; i < all.from + values; ++i) {
-    ++found[value_contexts_[i]][value_symbols_[i]];
-  }
-  for (std::uint32_t c = 0; c < tables_.value.contexts; ++c) {
-    add(counts_->values[c], found[c]);
+  if (values != 0) {
+    std::uint8_t* contexts = value_contexts_ + all.from;
+    std::uint8_t* symbols = value_symbols_ + all.from;
+    to_contexts(contexts, values, tables_.value.top, tables_.value.contexts);
+    kernels_.symbols(values_ + all.from * width_, values, symbols);
+    PairCounts found;
+    found.add(contexts, symbols, values);
+    found.add_to(counts_->values, tables_.value.contexts);
   }
 }
 
@@ -255,8 +259,11 @@ void DeltaEncoder::make_tables() {
   for (std::uint32_t c = 0; c < tables_.quad.contexts; ++c) {
     read(counts_->quads[c], counts);
     tables_.quad_models[c] = make_quad_model(counts);
-    auto& frequencies = codes_->quad_frequencies[c];
+    std::uint32_t frequencies[256];
     quad_frequencies(tables_.quad_models[c], kDeltaProbBits, frequencies);
+    for (std::uint32_t b = 0; b < 256; ++b) {
+      codes_->rare[c][b] = frequencies[b] == 0 || b == kMark;
+    }
     fill_encode_table(frequencies, codes_->quads + 256 * c);
   }
   for (std::uint32_t c = 0; c < tables_.value.contexts; ++c) {
@@ -295,10 +302,10 @@ void DeltaEncoder::code(std::uint64_t segment) {
     std::uint8_t* marked = marked_ + all.first_quad();
     std::size_t marks = 0;
     for (std::uint64_t q = 0; q < all.quads(); ++q) {
-      if (codes_->quad_frequencies[contexts[q]][bytes[q]] == 0 || bytes[q] == kMark) {
-        marked[marks++] = bytes[q];
-        bytes[q] = kMark;
-      }
+      const bool rare = codes_->rare[contexts[q]][bytes[q]];
+      marked[marks] = bytes[q];
+      marks += rare ? 1 : 0;
+      bytes[q] = rare ? std::uint8_t{kMark} : bytes[q];
     }
     encode_raw_bytes(marked, marks, writer);
     encode_symbols({codes_->quads, kDeltaProbBits}, contexts, bytes, all.quads(), writer, isa_);

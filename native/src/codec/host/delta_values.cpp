@@ -61,6 +61,11 @@ __attribute__((target("avx2"))) inline __m128i word_order(const Order& order) {
   const __m128i low = _mm_or_si128(twice, _mm_slli_epi16(twice, 8));
   return _mm_add_epi16(low, _mm_set1_epi16(0x0100));
 }
+// Whether there is an escape among the next 32 values; most often not, when little changes.
+__attribute__((target("avx2"))) inline bool any_escape(const std::uint8_t* t) {
+  const __m256i all = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(t));
+  return _mm256_movemask_epi8(_mm256_cmpeq_epi8(all, _mm256_set1_epi8(3))) != 0;
+}
 __attribute__((target("avx2"))) inline unsigned escape_mask(const std::uint8_t* t) {
   const __m128i eight = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(t));
   return static_cast<unsigned>(_mm_movemask_epi8(_mm_cmpeq_epi8(eight, _mm_set1_epi8(3)))) & 0xFF;
@@ -71,6 +76,10 @@ __attribute__((target("avx2"))) std::size_t gather_8_avx2(const std::uint8_t* t,
                                                           std::uint8_t* to, std::size_t& found) {
   std::size_t i = 0;
   for (; i + 8 <= count; i += 8) {
+    if (i % 32 == 0 && i + 32 <= count && !any_escape(t + i)) {
+      i += 24;
+      continue;
+    }
     const unsigned mask = escape_mask(t + i);
     const __m128i eight = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes + i));
     _mm_storel_epi64(reinterpret_cast<__m128i*>(to + found),
@@ -85,6 +94,10 @@ __attribute__((target("avx2"))) std::size_t gather_16_avx2(const std::uint8_t* t
                                                            std::size_t& found) {
   std::size_t i = 0;
   for (; i + 8 <= count; i += 8) {
+    if (i % 32 == 0 && i + 32 <= count && !any_escape(t + i)) {
+      i += 24;
+      continue;
+    }
     const unsigned mask = escape_mask(t + i);
     const __m128i eight = _mm_loadu_si128(reinterpret_cast<const __m128i*>(u + 2 * i));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(values + 2 * found),
@@ -100,6 +113,10 @@ __attribute__((target("avx2"))) std::size_t scatter_16_avx2(const std::uint8_t* 
                                                             std::size_t& taken) {
   std::size_t i = 0;
   for (; i + 8 <= count; i += 8) {
+    if (i % 32 == 0 && i + 32 <= count && !any_escape(t + i)) {
+      i += 24;
+      continue;
+    }
     const __m128i eight = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(t + i));
     const __m128i escapes = _mm_cmpeq_epi8(eight, _mm_set1_epi8(3));
     const unsigned mask = static_cast<unsigned>(_mm_movemask_epi8(escapes)) & 0xFF;
@@ -367,6 +384,33 @@ std::size_t gather_bytes(const std::uint8_t* t, std::size_t count, const std::ui
   const std::size_t done = isa == Isa::kAvx2 ? gather_8_avx2(t, count, bytes, to, found) : 0;
   for_escapes(t + done, count - done, [&](std::size_t i) { to[found++] = bytes[done + i]; });
   return found;
+}
+
+CIERA_CLONES void to_contexts(std::uint8_t* levels, std::size_t count, std::uint32_t top,
+                              std::uint32_t contexts) {
+  const auto best = static_cast<std::uint8_t>(top);
+  const auto last = static_cast<std::uint8_t>(contexts - 1);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint8_t level = std::min(levels[i], best);
+    levels[i] = std::min(static_cast<std::uint8_t>(best - level), last);
+  }
+}
+
+void count_bytes(const std::uint8_t* bytes, std::size_t count, std::uint32_t (&counts)[256]) {
+  // Four tables, so that runs of one byte do not wait for their own last increment.
+  std::uint32_t part[4][256] = {};
+  std::size_t i = 0;
+  for (; i + 4 <= count; i += 4) {
+    for (std::size_t j = 0; j < 4; ++j) {
+      ++part[j][bytes[i + j]];
+    }
+  }
+  for (; i < count; ++i) {
+    ++part[0][bytes[i]];
+  }
+  for (std::size_t b = 0; b < 256; ++b) {
+    counts[b] += part[0][b] + part[1][b] + part[2][b] + part[3][b];
+  }
 }
 
 CIERA_CLONES void smallest_levels(const std::uint8_t* levels, std::size_t quads,

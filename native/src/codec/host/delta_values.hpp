@@ -68,6 +68,12 @@ void smallest_levels(const std::uint8_t* levels, std::size_t quads, std::uint8_t
 void split_quads(const std::uint8_t* bytes, const std::uint8_t* levels, std::size_t quads,
                  std::uint8_t* t, Isa isa = best_isa());
 
+// Turns levels into contexts (context_of).
+void to_contexts(std::uint8_t* levels, std::size_t count, std::uint32_t top,
+                 std::uint32_t contexts);
+// Adds how often each byte occurs.
+void count_bytes(const std::uint8_t* bytes, std::size_t count, std::uint32_t (&counts)[256]);
+
 // Moves bytes[i] of each escape behind one another; returns how many. `to` has room for `count`,
 // all of which may be written.
 std::size_t gather_bytes(const std::uint8_t* t, std::size_t count, const std::uint8_t* bytes,
