@@ -206,8 +206,16 @@ void DeltaEncoder::choose() {
 class PairCounts {
  public:
   void add(const std::uint8_t* contexts, const std::uint8_t* symbols, std::uint64_t count) {
-    for (std::uint64_t i = 0; i < count; ++i) {
-      ++found_[i % 2][static_cast<std::size_t>(contexts[i]) << 8 | symbols[i]];
+    const auto pair = [&](std::uint64_t i) {
+      return static_cast<std::size_t>(contexts[i]) << 8 | symbols[i];
+    };
+    std::uint64_t i = 0;
+    for (; i + 2 <= count; i += 2) {
+      ++found_[0][pair(i)];
+      ++found_[1][pair(i + 1)];
+    }
+    if (i < count) {
+      ++found_[0][pair(i)];
     }
   }
   void add_to(std::atomic<std::uint64_t> (*to)[256], std::uint32_t contexts) {
