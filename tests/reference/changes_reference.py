@@ -209,6 +209,23 @@ def encode_segment(quads: list[tuple[int, list[int]]], values: list[tuple[int, l
     return lanes
 
 
+def value_tables_of(symbols: Array, context: Array, contexts: int,
+                    prob_bits: int) -> tuple[bytes, list[list[int]]]:  # fmt: skip
+    """The tables as they are written, and their frequencies."""
+    written, tables = b"", []
+    for c in range(contexts):
+        counts = np.bincount(symbols[context == c], minlength=256).tolist()
+        total = sum(counts)
+        codes = [1 + sum(n * WEIGHTS[15] >= g * total for g in STEPS) if n else 0 for n in counts]
+        used = [s for s in range(256) if codes[s]]
+        first, last = (used[0], used[-1]) if used else (1, 0)
+        nibbles = codes[first : last + 1] + [0] * (-(last + 1 - first) % 2)
+        written += bytes([first, last])
+        written += bytes(a | b << 4 for a, b in zip(nibbles[::2], nibbles[1::2], strict=True))
+        tables.append(normalise([WEIGHTS[k] for k in codes], prob_bits) if used else [0] * 256)
+    return written, tables
+
+
 def encode(values: Values, old: Array, new: Array, effort: str = "default", log2: int = 16,
            prob_bits: int = 11) -> bytes:  # fmt: skip
     u = values.differences(old, new)
@@ -216,7 +233,7 @@ def encode(values: Values, old: Array, new: Array, effort: str = "default", log2
     high = effort == "high"
     t = np.array([min(v, 3) for v in u])
     chosen = np.ones(len(u), bool) if high else t == 3
-    out = struct.pack("<QBBB", len(u), prob_bits, log2, high)
+    out, models = struct.pack("<QBBB", len(u), prob_bits, log2, high), b""
     quads: list[tuple[int, list[int]]] = []
     if high:
         out += bytes(2)
@@ -226,52 +243,42 @@ def encode(values: Values, old: Array, new: Array, effort: str = "default", log2
         cq, top = choose(smallest, 1 if moved < 128 else 4 if moved < 1024 else 8, 64)
         context = classes(smallest, cq, top)
         out += bytes([cq, top])
-        models = [quad_parameters(np.bincount(symbols[context == c], minlength=256))
-                  for c in range(cq)]  # fmt: skip
-        tables = [quad_frequencies(model, prob_bits) for model in models]
+        parameters = [quad_parameters(np.bincount(symbols[context == c], minlength=256))
+                      for c in range(cq)]  # fmt: skip
+        models = b"".join(struct.pack("<12b", *one) for one in parameters)
+        tables = [quad_frequencies(one, prob_bits) for one in parameters]
         quads = [(int(b), tables[c]) for b, c in zip(symbols, context, strict=True)]
     coded: list[tuple[int, list[int]]] = []
-    value_tables = b""
     if chosen.any():
         count = int(chosen.sum())
         wanted = 1 if count < 256 else 12 if high and count >= 4096 else 4
         cv, top = choose(levels[chosen], wanted, 64 if high else 16)
         context = classes(levels[chosen], cv, top)
         taken = [v for v, c in zip(u, chosen, strict=True) if c]
-        symbols_of = np.array([value_symbol(v)[0] for v in taken])
-        tables = []
-        for c in range(cv):
-            counts = np.bincount(symbols_of[context == c], minlength=256).tolist()
-            total = sum(counts)
-            codes = [1 + sum(n * WEIGHTS[15] >= g * total for g in STEPS) if n else 0
-                     for n in counts]  # fmt: skip
-            used = [s for s in range(256) if codes[s]]
-            first, last = (used[0], used[-1]) if used else (1, 0)
-            nibbles = codes[first : last + 1] + [0] * (-(last + 1 - first) % 2)
-            value_tables += bytes([first, last])
-            value_tables += bytes(a | b << 4 for a, b in zip(nibbles[::2], nibbles[1::2],
-                                                             strict=True))  # fmt: skip
-            tables.append(normalise([WEIGHTS[k] for k in codes], prob_bits) if used else [0] * 256)
+        symbols = np.array([value_symbol(v)[0] for v in taken])
+        written, tables = value_tables_of(symbols, context, cv, prob_bits)
         coded = [(v, tables[c]) for v, c in zip(taken, context, strict=True)]
-        out += bytes([cv, top, 0])
+        out += bytes([cv, top, 0]) + models + written
     else:
-        out += bytes(3)
-    if not high:
-        out += b"".join(struct.pack("<12b", *model) for model in models)
-    out += value_tables
+        out += bytes(3) + models
     out += bytes(-len(out) % 4)
-    size = (1 if high else 4) << log2
+    return out + encode_segments(quads, coded, chosen, (1 if high else 4) << log2, values.bits,
+                                 prob_bits)  # fmt: skip
+
+
+def encode_segments(quads: list[Any], coded: list[Any], chosen: Array, size: int, bits: int,
+                    prob_bits: int) -> bytes:  # fmt: skip
+    """Segments of ``size`` values; ``chosen``: those that the value coder takes."""
     ends, states, words, next_value = [], b"", b"", 0
-    for start in range(0, len(u), size):
+    for start in range(0, len(chosen), size):
         escapes = int(chosen[start : start + size].sum())
         part = quads[start // 4 : (start + size) // 4]
-        lanes = encode_segment(part, coded[next_value : next_value + escapes], values.bits,
-                               prob_bits)  # fmt: skip
+        lanes = encode_segment(part, coded[next_value : next_value + escapes], bits, prob_bits)
         next_value += escapes
         words += struct.pack(f"<{len(lanes.words)}H", *lanes.words[::-1])
         ends.append(len(words) // 2)
         states += struct.pack("<32I", *lanes.states)
-    return out + struct.pack(f"<{len(ends)}I", *ends) + states + words
+    return struct.pack(f"<{len(ends)}I", *ends) + states + words
 
 
 def read_value_table(data: bytes, at: int, bits: int) -> tuple[list[int], int]:
