@@ -52,7 +52,8 @@ class Bench {
         pool_(threads) {
     frame_.resize(ciera::codec::max_frame_bytes(params_));
     scratch_.resize(host::encode_scratch_bytes(params_));
-    exponents_.resize(params_.mode == ciera::ReuseMode::kExponentBlock ? params_.numel : 0);
+    cache_.resize(params_.numel * ciera::codec::reference_bytes(params_.mode, params_.dtype));
+    own_.resize(params_.numel * ciera::codec::own_reference_bytes(params_.mode, params_.dtype));
     out_.resize(step_bytes_);
   }
 
@@ -66,14 +67,14 @@ class Bench {
     for (std::size_t step = 0; step < steps(); ++step) {
       const auto src = std::as_bytes(std::span(words_).subspan(step * step_bytes_, step_bytes_));
       const double start = now_s();
-      const auto result = host::encode(params, src, hashes, staged, frame_, scratch_, &pool_);
+      const auto result = encode(params, src, hashes, staged);
       const double encoded = now_s();
       const std::span frame(frame_.data(), result.frame_bytes);
       ciera::codec::FrameInfo info;
       const bool good = host::check(params, frame, &info, &pool_) == ciera::Verdict::kOk;
       const double checked = now_s();
       if (!good ||
-          host::decode(params, frame, exponents_, out_, scratch_, &pool_) != ciera::Verdict::kOk) {
+          host::decode(params, frame, cache_, out_, scratch_, &pool_) != ciera::Verdict::kOk) {
         std::abort();
       }
       const double decoded = now_s();
@@ -89,7 +90,7 @@ class Bench {
         pass.wire_bytes += result.frame_bytes;
         pass.changed_blocks += result.changed_blocks;
       }
-      if (params.mode == ciera::ReuseMode::kExponentBlock) {
+      if (ciera::is_stateful(params.mode)) {
         std::swap(hashes, staged);
         params.base_epoch = step + 1;
         params.base_digest = result.checksum;
@@ -109,22 +110,37 @@ class Bench {
   }
 
  private:
+  // With bringing the own reference up to date: a sender has to.
+  ciera::codec::EncodeResult encode(const FrameParams& params, std::span<const std::byte> src,
+                                    std::span<const BlockHash> hashes,
+                                    std::span<BlockHash> staged) {
+    if (params.mode < ciera::ReuseMode::kExponentDelta) {
+      return host::encode(params, src, hashes, staged, frame_, scratch_, &pool_);
+    }
+    const auto result =
+        host::encode(params, src, host::OwnReference{own_}, frame_, scratch_, &pool_);
+    host::store_reference(params, src, own_, &pool_);
+    return result;
+  }
+
   FrameParams params_;
   std::vector<char> words_;
   std::size_t step_bytes_;
   ciera::ThreadPool pool_;
   std::vector<std::byte> frame_;
   std::vector<std::byte> scratch_;
-  std::vector<std::byte> exponents_;
+  std::vector<std::byte> cache_;
+  std::vector<std::byte> own_;
   std::vector<std::byte> out_;
 };
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 9) {
+  if (argc != 10) {
     std::fprintf(stderr,
-                 "usage: codec_bench FILE DTYPE NUMEL MODE CODER BLOCK_SIZE THREADS SECONDS\n");
+                 "usage: codec_bench FILE DTYPE NUMEL MODE CODER BLOCK_SIZE THREADS SECONDS "
+                 "EFFORT\n");
     return 2;
   }
   std::ifstream file(argv[1], std::ios::binary);
@@ -132,8 +148,9 @@ int main(int argc, char** argv) {
   const auto dtype = ciera::dtype_from_name(argv[2]);
   const auto mode = ciera::reuse_mode_from_name(argv[4]);
   const auto coder = ciera::coder_from_name(argv[5]);
-  if (!dtype || !mode || !coder || *mode == ciera::ReuseMode::kOff) {
-    std::fprintf(stderr, "codec_bench: unknown dtype, mode or coder\n");
+  const auto effort = ciera::effort_from_name(argv[9]);
+  if (!dtype || !mode || !coder || !effort || *mode == ciera::ReuseMode::kOff) {
+    std::fprintf(stderr, "codec_bench: unknown dtype, mode, coder or effort\n");
     return 2;
   }
   const FrameParams params{.mode = *mode,
@@ -141,7 +158,8 @@ int main(int argc, char** argv) {
                            .dtype = *dtype,
                            .block_size = static_cast<std::uint32_t>(std::atoi(argv[6])),
                            .numel = static_cast<std::uint64_t>(std::atoll(argv[3])),
-                           .shard_key = 1};
+                           .shard_key = 1,
+                           .effort = *effort};
   Bench bench(params, std::move(words), static_cast<std::size_t>(std::atoi(argv[7])));
   if (bench.steps() < 2) {
     std::fprintf(stderr, "codec_bench: %s holds fewer than two steps\n", argv[1]);

@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 BINARY = Path(__file__).parents[1] / "build/tests/bench/codec_bench"
+MODES = ("exponent-only", "exponent-block", "exponent-delta", "word-delta", "word-delta high")
 BLOCK = 512
 
 
@@ -53,10 +54,14 @@ def formula_bytes(words: Any) -> float:
     return steps * (numel + bitmap) + sum(len(e) * entropy_bits(e) / 8 for e in kept if len(e))
 
 
-def run(path: str, numel: int, mode: str, threads: int, seconds: float) -> dict[str, Any]:
+def run(path: str, numel: int, name: str, threads: int, seconds: float) -> dict[str, Any]:
+    mode, _, effort = name.partition(" ")
     command = [str(BINARY), path, "bf16", str(numel), mode, "rans", str(BLOCK)]
     done = subprocess.run(
-        [*command, str(threads), str(seconds)], check=True, capture_output=True, text=True
+        [*command, str(threads), str(seconds), effort or "default"],
+        check=True,
+        capture_output=True,
+        text=True,
     )
     return dict(json.loads(done.stdout))
 
@@ -99,7 +104,7 @@ def bench_trace(trace: Path, shard: str, seconds: float, table: Table) -> list[d
         file.write(words.tobytes())
         file.flush()
         for threads in sorted({1, os.cpu_count() or 1}):
-            for mode in ("exponent-only", "exponent-block"):
+            for mode in MODES:
                 one = run(file.name, words.shape[1], mode, threads, seconds)
                 rows.append({"trace": trace.name, "name": mode, "threads": threads, **one})
     copy = rows[0]["memcpy_s"]

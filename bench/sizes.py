@@ -17,10 +17,12 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests/reference"))
 
 import inputs  # noqa: E402
+import wire_reference as wire  # noqa: E402
 from ciera import _native  # noqa: E402
 
 TABLE = Path(__file__).with_name("sizes.csv")
 COLUMNS = ("input", "dtype", "numel", "mode", "coder", "block_size", "step", "frame_bytes")
+DELTA_MODES = ("exponent-delta", "word-delta")
 
 
 def rows() -> list[tuple[str | int, ...]]:
@@ -32,6 +34,36 @@ def rows() -> list[tuple[str | int, ...]]:
                 for coder in ("rans", "raw"):
                     for block_size in (64, 512):
                         found += sizes(kind, dtype, 100_000, mode, coder, block_size)
+    for dtype in ("bf16", "fp16", "fp32", "opaque16", "opaque32", "opaque64"):
+        for mode in DELTA_MODES if dtype in wire.FLOATS else ("word-delta",):
+            for effort in ("default", "high"):
+                found += delta_sizes(dtype, 100_000, mode, effort)
+    return found
+
+
+def delta_sizes(dtype: str, numel: int, mode: str, effort: str) -> list[tuple[str | int, ...]]:
+    """The rows of a key, a delta and an unchanged step; the coder column names the effort."""
+    found: list[tuple[str | int, ...]] = []
+    reference, digest = b"", 0
+    for step, data in enumerate((0, 1, 1)):
+        words = inputs.moving(dtype, numel, data)
+        frame, _ = _native.encode_frame(
+            words.tobytes(),
+            mode=mode,
+            coder="rans",
+            dtype=dtype,
+            block_size=512,
+            shard_id="sizes",
+            base_epoch=step,
+            base_digest=digest,
+            hashes=b"",
+            reference=reference,
+            effort=effort,
+        )
+        found.append(("moving", dtype, numel, mode, f"rans {effort}", 512, step, len(frame)))
+        digest = int.from_bytes(frame[56:64], "little")
+        in_words = mode == "word-delta"
+        reference = words.tobytes() if in_words else wire.split(words, dtype)[0].tobytes()
     return found
 
 

@@ -21,6 +21,8 @@ struct FrameArguments {
   ShardId shard_id;
   std::uint64_t base_epoch;
   std::uint64_t base_digest;
+  std::string effort = "default";
+  std::uint32_t segment_log2 = 16;
 
   codec::FrameParams params(std::uint64_t numel) const {
     return {.mode = parse_reuse_mode(mode),
@@ -30,7 +32,9 @@ struct FrameArguments {
             .numel = numel,
             .shard_key = pipeline::key_of(shard_id),
             .base_epoch = base_epoch,
-            .base_digest = base_digest};
+            .base_digest = base_digest,
+            .segment_log2 = segment_log2,
+            .effort = parse_effort(effort)};
   }
 };
 
@@ -44,7 +48,7 @@ py::bytes to_bytes(const void* data, std::size_t size) {
 }
 
 py::tuple encode_frame(const py::bytes& src, const FrameArguments& arguments,
-                       const py::bytes& hashes) {
+                       const py::bytes& hashes, const py::bytes& reference) {
   const auto input = view(src);
   const std::size_t width = element_bytes(parse_dtype(arguments.dtype));
   if (input.size() % width != 0) {
@@ -60,7 +64,11 @@ py::tuple encode_frame(const py::bytes& src, const FrameArguments& arguments,
   std::vector<codec::BlockHash> new_hashes(params.mode == ReuseMode::kExponentBlock ? blocks : 0);
   std::vector<std::byte> frame(codec::max_frame_bytes(params));
   std::vector<std::byte> scratch(host::encode_scratch_bytes(params));
-  const auto result = host::encode(params, input, old_hashes, new_hashes, frame, scratch, nullptr);
+  const auto result =
+      params.mode >= ReuseMode::kExponentDelta
+          ? host::encode(params, input, host::OwnReference{view(reference)}, frame, scratch,
+                         nullptr)
+          : host::encode(params, input, old_hashes, new_hashes, frame, scratch, nullptr);
   return py::make_tuple(to_bytes(frame.data(), result.frame_bytes),
                         to_bytes(new_hashes.data(), new_hashes.size() * sizeof(codec::BlockHash)));
 }
@@ -70,7 +78,7 @@ py::tuple decode_frame(const py::bytes& frame, const FrameArguments& arguments, 
   const auto params = arguments.params(numel);
   const auto known = view(exponents);
   std::vector<std::byte> cache(known.begin(), known.end());
-  cache.resize(params.mode == ReuseMode::kExponentBlock ? numel : 0);
+  cache.resize(numel * codec::reference_bytes(params.mode, params.dtype));
   std::vector<std::byte> words(numel * element_bytes(params.dtype));
   codec::FrameInfo info;
   Verdict verdict = host::check(params, view(frame), &info, nullptr);
@@ -93,13 +101,17 @@ void bind_codec(py::module_& module) {
       "encode_frame",
       [](const py::bytes& src, const std::string& mode, const std::string& coder,
          const std::string& dtype, std::uint32_t block_size, const ShardId& shard_id,
-         std::uint64_t base_epoch, std::uint64_t base_digest, const py::bytes& hashes) {
-        return encode_frame(
-            src, {mode, coder, dtype, block_size, shard_id, base_epoch, base_digest}, hashes);
+         std::uint64_t base_epoch, std::uint64_t base_digest, const py::bytes& hashes,
+         const py::bytes& reference, const std::string& effort, std::uint32_t segment_log2) {
+        return encode_frame(src,
+                            {mode, coder, dtype, block_size, shard_id, base_epoch, base_digest,
+                             effort, segment_log2},
+                            hashes, reference);
       },
       py::arg("src"), py::kw_only(), py::arg("mode"), py::arg("coder"), py::arg("dtype"),
       py::arg("block_size"), py::arg("shard_id"), py::arg("base_epoch"), py::arg("base_digest"),
-      py::arg("hashes"));
+      py::arg("hashes"), py::arg("reference") = py::bytes(), py::arg("effort") = "default",
+      py::arg("segment_log2") = 16);
   module.def(
       "decode_frame",
       [](const py::bytes& frame, const std::string& mode, const std::string& dtype,

@@ -64,12 +64,13 @@ class PyCommunicator {
   PyCommunicator(const PyCommunicator&) = delete;
   PyCommunicator& operator=(const PyCommunicator&) = delete;
 
+  using Versions = std::vector<std::optional<Version>>;
   using Segments = std::vector<std::pair<ShardId, std::uint64_t>>;
 
   std::shared_ptr<PyCall> gather(const Segments& segments, const std::string& dtype,
                                  const Place& src, const std::optional<std::vector<Place>>& out,
                                  bool per_segment, std::uintptr_t stream, py::object keep,
-                                 bool async) {
+                                 const Versions& versions, bool async) {
     auto result = std::make_shared<PyCall>();
     result->on_gpu = on_gpu_;
     result->keep = std::move(keep);
@@ -78,7 +79,8 @@ class PyCommunicator {
                           .src = result->borrow(src, false),
                           .out = {},
                           .layout = per_segment ? OutputLayout::kPerSegment : OutputLayout::kFlat,
-                          .stream = {reinterpret_cast<void*>(stream), device_}};
+                          .stream = {reinterpret_cast<void*>(stream), device_},
+                          .versions = versions};
     for (const Place& place : out.value_or(std::vector<Place>{})) {
       request.out.push_back(result->borrow(place, true));
     }
@@ -160,6 +162,7 @@ py::dict to_dict(const Stats& stats) {
   dict["control_bytes"] = stats.control_bytes;
   dict["key_frames"] = stats.key_frames;
   dict["delta_frames"] = stats.delta_frames;
+  dict["same_frames"] = stats.same_frames;
   dict["raw_frames"] = stats.raw_frames;
   dict["bare_segments"] = stats.bare_segments;
   dict["blocks"] = stats.blocks;
@@ -176,6 +179,8 @@ py::dict to_dict(const Memory& memory) {
   dict["hash_cache"] = memory.hash_cache;
   dict["staged_hashes"] = memory.staged_hashes;
   dict["exp_cache"] = memory.exp_cache;
+  dict["word_cache"] = memory.word_cache;
+  dict["own_reference"] = memory.own_reference;
   dict["send_arena"] = memory.send_arena;
   dict["recv_arena"] = memory.recv_arena;
   dict["scratch_arena"] = memory.scratch_arena;
@@ -227,19 +232,23 @@ void bind_communicator(py::module_& module) {
       .def(py::init([](std::shared_ptr<Transport> transport, const std::string& reuse,
                        const std::string& coder, std::uint32_t block_size,
                        std::optional<std::uint64_t> cache_budget_bytes, std::size_t threads,
-                       const std::string& backend, int device) {
+                       const std::string& backend, int device, const std::string& effort,
+                       bool check_versions) {
              return std::make_shared<PyCommunicator>(
-                 std::move(transport), Options{.reuse = parse_reuse_mode(reuse),
-                                               .coder = parse_coder(coder),
-                                               .block_size = block_size,
-                                               .cache_budget_bytes = cache_budget_bytes,
-                                               .threads = threads,
-                                               .backend = parse_backend(backend),
-                                               .device = device});
+                 std::move(transport),
+                 Options{.reuse = parse_reuse_mode(reuse),
+                         .coder = parse_coder(coder),
+                         .effort = parse_effort(effort),
+                         .block_size = block_size,
+                         .cache_budget_bytes = cache_budget_bytes,
+                         .threads = threads,
+                         .versions = check_versions ? VersionPolicy::kCheck : VersionPolicy::kTrust,
+                         .backend = parse_backend(backend),
+                         .device = device});
            }),
            py::arg("transport"), py::kw_only(), py::arg("reuse"), py::arg("coder"),
            py::arg("block_size"), py::arg("cache_budget_bytes"), py::arg("threads"),
-           py::arg("backend"), py::arg("device"))
+           py::arg("backend"), py::arg("device"), py::arg("effort"), py::arg("check_versions"))
       .def_property_readonly("rank",
                              [](const PyCommunicator& self) { return value(self.native().rank()); })
       .def_property_readonly(
@@ -250,23 +259,23 @@ void bind_communicator(py::module_& module) {
           [](PyCommunicator& self, const PyCommunicator::Segments& segments,
              const std::string& dtype, const Place& src,
              const std::optional<std::vector<Place>>& out, bool per_segment, std::uintptr_t stream,
-             py::object keep) {
+             py::object keep, const PyCommunicator::Versions& versions) {
             return self.gather(segments, dtype, src, out, per_segment, stream, std::move(keep),
                                true);
           },
           py::arg("segments"), py::arg("dtype"), py::arg("src"), py::arg("out"),
-          py::arg("per_segment"), py::arg("stream"), py::arg("keep"))
+          py::arg("per_segment"), py::arg("stream"), py::arg("keep"), py::arg("versions"))
       .def(
           "run",
           [](PyCommunicator& self, const PyCommunicator::Segments& segments,
              const std::string& dtype, const Place& src,
              const std::optional<std::vector<Place>>& out, bool per_segment, std::uintptr_t stream,
-             py::object keep) {
+             py::object keep, const PyCommunicator::Versions& versions) {
             return self.gather(segments, dtype, src, out, per_segment, stream, std::move(keep),
                                false);
           },
           py::arg("segments"), py::arg("dtype"), py::arg("src"), py::arg("out"),
-          py::arg("per_segment"), py::arg("stream"), py::arg("keep"))
+          py::arg("per_segment"), py::arg("stream"), py::arg("keep"), py::arg("versions"))
       .def("reject", &PyCommunicator::reject, py::arg("segments"), py::arg("message"))
       .def("reset", &PyCommunicator::reset, py::arg("shard_id") = py::none())
       .def(

@@ -23,6 +23,7 @@ std::chrono::nanoseconds duration_of(double seconds);
 // The value with that name; throws Error (kArgument) listing the possible ones.
 ReuseMode parse_reuse_mode(const std::string& text);
 Coder parse_coder(const std::string& text);
+Effort parse_effort(const std::string& text);
 DType parse_dtype(const std::string& text);
 Backend parse_backend(const std::string& text);
 

@@ -33,7 +33,8 @@ ReuseMode parse_reuse_mode(const std::string& text) {
     return *mode;
   }
   throw Error(ErrorCode::kArgument,
-              "unknown reuse mode '" + text + "'; give one of off, exponent-only, exponent-block");
+              "unknown reuse mode '" + text +
+                  "'; give one of off, exponent-only, exponent-block, exponent-delta, word-delta");
 }
 
 Coder parse_coder(const std::string& text) {
@@ -42,6 +43,13 @@ Coder parse_coder(const std::string& text) {
   }
   throw Error(ErrorCode::kArgument,
               "unknown coder '" + text + "'; give one of raw, rans, nvcomp-ans");
+}
+
+Effort parse_effort(const std::string& text) {
+  if (const auto effort = effort_from_name(text)) {
+    return *effort;
+  }
+  throw Error(ErrorCode::kArgument, "unknown effort '" + text + "'; give one of default, high");
 }
 
 DType parse_dtype(const std::string& text) {

@@ -66,6 +66,9 @@ def encode_frame(
     base_epoch: int,
     base_digest: int,
     hashes: bytes,
+    reference: bytes = b"",
+    effort: str = "default",
+    segment_log2: int = 16,
 ) -> tuple[bytes, bytes]: ...
 def decode_frame(
     frame: bytes,
@@ -97,6 +100,8 @@ class Communicator:
         threads: int,
         backend: str,
         device: int,
+        effort: str,
+        check_versions: bool,
     ) -> None: ...
     @property
     def rank(self) -> int: ...
@@ -111,6 +116,7 @@ class Communicator:
         per_segment: bool,
         stream: int,
         keep: object,
+        versions: Sequence[str | int | None],
     ) -> Call: ...
     def run(
         self,
@@ -121,6 +127,7 @@ class Communicator:
         per_segment: bool,
         stream: int,
         keep: object,
+        versions: Sequence[str | int | None],
     ) -> Call: ...
     def reject(self, segments: Sequence[tuple[str | int, int]], message: str) -> None: ...
     def reset(self, shard_id: str | int | None = None) -> None: ...

@@ -27,7 +27,8 @@ from ciera.trace import Trace, TraceError, load_trace
 from ciera.transports import as_transport, loopback
 from ciera.transports.nccl import nccl, nccl_unique_id
 
-MODES = ("off", "exponent-only", "exponent-block")
+MODES = ("off", "exponent-only", "exponent-block", "exponent-delta", "word-delta")
+EFFORTS = ("default", "high")
 CODERS = ("rans", "raw")
 
 
@@ -80,6 +81,13 @@ def info_command(as_json: bool) -> None:
     help="Reuse mode; several times or 'all' to compare.",
 )
 @click.option("--coder", type=click.Choice(CODERS), default="rans", show_default=True)
+@click.option(
+    "--effort",
+    type=click.Choice(EFFORTS),
+    default="default",
+    show_default=True,
+    help="Of the delta modes: high is smaller and slower.",
+)
 @click.option("--block-size", type=int, default=512, show_default=True, help="Values in a block.")
 @click.option(
     "--transport",
@@ -99,6 +107,7 @@ def replay_command(
     world_size: int | None,
     modes: tuple[str, ...],
     coder: str,
+    effort: str,
     block_size: int,
     transport: str,
     device: str,
@@ -130,7 +139,12 @@ def replay_command(
         task = progress.add_task("replay", total=ticks)
         for mode in wanted:
             options = replay.ReplayOptions(
-                reuse=mode, coder=coder, block_size=block_size, dtype=dtype, device=device
+                reuse=mode,
+                coder=coder,
+                block_size=block_size,
+                dtype=dtype,
+                device=device,
+                effort=effort,
             )
             try:
                 results[mode] = group.run(loaded, options, lambda: progress.advance(task))

@@ -15,6 +15,7 @@ from ciera.errors import ArgumentError, CieraError
 from ciera.transports import as_transport
 
 ShardId = str | int
+Version = str | int
 _WHOLE: Any = object()  # the numel of a one-segment call: all of src
 
 
@@ -58,14 +59,17 @@ class CompressedAllgather:
 
     ``transport``: from ``ciera.loopback`` or ``ciera.nccl``, an mpi4py communicator or a
     torch.distributed group.
-    ``reuse``: "off", "exponent-only" or "exponent-block" (needs state: 1 byte a remote value).
-    ``coder``: "rans", "raw" or, on a GPU with nvCOMP, "nvcomp-ans". ``block_size``: values in a
-    block, a multiple of 8 up to 65536. ``cache_budget_bytes``: bound of all reuse state of this
-    rank; shards beyond it travel without state. ``threads``: codec threads, 0 = cores / ranks on
-    this host. ``device``: where this rank's arrays lie and the codec runs: None or "cpu"; "cuda"
-    (torch's current GPU where torch has one, else the first), "cuda:N", an int or a torch.device.
-    All but ``threads`` and the number of the GPU must be equal on all ranks; the first call checks
-    it.
+    ``reuse``: "off", "exponent-only", "exponent-block", "exponent-delta" (these need state: 1 byte
+    a remote value; the last also 1 byte an own value) or "word-delta" (a word each; also integers
+    up to 64 bits); the last two on the CPU only. ``effort``: of the delta modes, "default" or
+    "high" (smaller and slower). ``coder``: "rans", "raw" or, on a GPU with nvCOMP, "nvcomp-ans".
+    ``check_versions``: compare although a version says that the shard is unchanged, and raise when
+    it is not. ``block_size``: values in a block, a multiple of 8 up to 65536.
+    ``cache_budget_bytes``: bound of all reuse state of this rank; shards beyond it travel without
+    state. ``threads``: codec threads, 0 = cores / ranks on this host. ``device``: where this rank's
+    arrays lie and the codec runs: None or "cpu"; "cuda" (torch's current GPU where torch has one,
+    else the first), "cuda:N", an int or a torch.device. All but ``threads``, ``check_versions`` and
+    the number of the GPU must be equal on all ranks; the first call checks it.
 
     Calls are collective and made from one thread at a time. An error in one rank's arguments raises
     on every rank and changes nothing.
@@ -86,8 +90,10 @@ class CompressedAllgather:
         cache_budget_bytes: int | None = None,
         threads: int = 0,
         device: Any = None,
+        effort: str = "default",
+        check_versions: bool = False,
     ) -> None:
-        for label, text in (("reuse", reuse), ("coder", coder)):
+        for label, text in (("reuse", reuse), ("coder", coder), ("effort", effort)):
             if not isinstance(text, str):
                 raise ArgumentError(f"{label}={text!r} is not possible; give a str")
         if coder == "nvcomp-ans":
@@ -103,6 +109,8 @@ class CompressedAllgather:
             threads=_integer("threads", threads, most=1024),
             backend="host" if self._device == CPU else "cuda",
             device=self._device.index or 0,
+            effort=effort,
+            check_versions=bool(check_versions),
         )
 
     @property
@@ -128,6 +136,7 @@ class CompressedAllgather:
         out: Any = None,
         dtype: str | None = None,
         stream: Any = None,
+        version: Version | None = None,
     ) -> Any:
         """Gathers every rank's ``shard`` and returns them one after the other, rank-major.
 
@@ -135,10 +144,14 @@ class CompressedAllgather:
         ``__cuda_array_interface__``, DLPack, buffer protocol) of any length; lengths may differ
         between ranks. ``out``: array of the summed length and the same dtype, or
         None to get a new one of the type of ``shard``; ``shard`` may be this rank's slot of it.
-        ``dtype`` ("bf16", "fp16", "fp32") says what the bits are where the array cannot. Blocks
-        until complete.
+        ``dtype`` ("bf16", "fp16", "fp32") says what the bits are where the array cannot.
+        ``version``: a token of your own for the contents of ``shard``; equal to that of the last
+        successful call means unchanged since, and in word-delta nothing is even compared (see
+        ``check_versions``). Blocks until complete.
         """
-        return self._gather([(shard_id, _WHOLE)], shard, out, dtype, stream, False, False).wait()
+        return self._gather(
+            [(shard_id, _WHOLE)], shard, out, dtype, stream, False, False, [version]
+        ).wait()
 
     def allgather_async(
         self,
@@ -148,9 +161,10 @@ class CompressedAllgather:
         out: Any = None,
         dtype: str | None = None,
         stream: Any = None,
+        version: Version | None = None,
     ) -> Handle:
         """As ``allgather``, returning at once. Calls run in the order they were started."""
-        return self._gather([(shard_id, _WHOLE)], shard, out, dtype, stream, False, True)
+        return self._gather([(shard_id, _WHOLE)], shard, out, dtype, stream, False, True, [version])
 
     def allgather_segments(
         self,
@@ -162,14 +176,16 @@ class CompressedAllgather:
         per_segment: bool = False,
         async_op: bool = False,
         stream: Any = None,
+        versions: Sequence[Version | None] = (),
     ) -> Any:
         """One collective over a flat buffer of several shards, each with its own state.
 
         ``segments``: (shard_id, numel) in the order they lie in ``src``. The result is the flat
         rank-major buffer of a plain all-gather, or with ``per_segment`` a list of one rank-major
         array a segment (``out`` then is such a list). With ``async_op`` a Handle is returned.
+        ``versions``: none, or one a segment (see ``allgather``).
         """
-        handle = self._gather(segments, src, out, dtype, stream, per_segment, async_op)
+        handle = self._gather(segments, src, out, dtype, stream, per_segment, async_op, versions)
         return handle if async_op else handle.wait()
 
     def _gather(
@@ -181,6 +197,7 @@ class CompressedAllgather:
         stream: Any,
         per_segment: bool,
         async_op: bool,
+        versions: Sequence[Version | None],
     ) -> Handle:
         named: list[tuple[ShardId, int]] = []
         try:
@@ -188,6 +205,7 @@ class CompressedAllgather:
             stated = stream_handle(stream, self._device)
             view = view_of(src, device=self._device, dtype=dtype, stream=stated)
             named = [(one, view.numel if numel is _WHOLE else numel) for one, numel in named]
+            tokens = [_version(one) for one in versions]
             outs = [] if out is None else self._out_views(out, view, dtype, stated, per_segment)
             used = [one.gpu.stream for one in (view, *outs) if one.gpu is not None]
             handle = common_stream(used) if stated is None else stated
@@ -208,6 +226,7 @@ class CompressedAllgather:
             per_segment,
             handle,
             [one.gpu.owner for one in (view, *outs) if one.gpu is not None],
+            tokens,
         )
         return Handle(call, view, out, per_segment, self._device)
 
@@ -236,7 +255,7 @@ class CompressedAllgather:
         return self._comm.stats(None if shard_id is None else _shard_id(shard_id))
 
     def memory(self) -> dict[str, int]:
-        """Bytes held: hash_cache and staged_hashes (16 a block), exp_cache (1 a value), arenas."""
+        """Bytes held: each cache (docs/state.md), the arenas, and their total."""
         return self._comm.memory()
 
     def close(self) -> None:
@@ -281,6 +300,18 @@ def _shard_id(shard_id: Any) -> ShardId:
         raise ArgumentError(f"a shard_id is a str or an int, not {type(shard_id).__name__}")
     if not -(2**63) <= plain < 2**63:
         raise ArgumentError("an int shard_id must fit 64 bits; use a str")
+    return plain
+
+
+def _version(version: Any) -> Version | None:
+    if version is None or isinstance(version, str):
+        return version
+    try:
+        plain = operator.index(version)
+    except TypeError:
+        plain = None
+    if plain is None or isinstance(version, bool) or not -(2**63) <= plain < 2**63:
+        raise ArgumentError(f"a version is a str, an int of 64 bits or None, not {version!r}")
     return plain
 
 

@@ -35,6 +35,7 @@ class ReplayOptions:
     block_size: int = 512
     dtype: str = "bf16"
     device: str = "cpu"
+    effort: str = "default"
 
 
 @dataclass
@@ -122,6 +123,7 @@ def replay_rank(
             coder=options.coder,
             block_size=options.block_size,
             device=options.device,
+            effort=options.effort,
         ) as comm,
     ):
         for step in range(trace.steps):

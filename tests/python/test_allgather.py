@@ -10,7 +10,7 @@ import ciera
 import numpy as np
 import pytest
 
-MODES = ("off", "exponent-only", "exponent-block")
+MODES = ("off", "exponent-only", "exponent-block", "exponent-delta", "word-delta")
 WORDS = {"bf16": np.uint16, "fp16": np.uint16, "fp32": np.uint32}
 
 
@@ -98,6 +98,122 @@ def test_world_and_block_sizes_round_trip_in_place(world_size: int, block_size: 
             assert np.array_equal(out, np.concatenate(shards))
 
     on_ranks(world_size, body)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 5])
+@pytest.mark.parametrize("effort", ["default", "high"])
+def test_integers_and_doubles_travel_as_word_differences(world_size: int, effort: str) -> None:
+    def body(rank: int, transport: Any) -> None:
+        comm = ciera.CompressedAllgather(transport, reuse="word-delta", effort=effort)
+        for kind in (np.int8, np.uint16, np.int32, np.float64, np.complex128):
+            for step in range(3):
+                shards = [(np.arange(20_000 + r) * (r + 1) + step).astype(kind)
+                          for r in range(world_size)]  # fmt: skip
+                out = comm.allgather(np.dtype(kind).name, shards[rank])
+                assert np.array_equal(out, np.concatenate(shards))
+        stats = comm.stats()
+        assert stats["bare_segments"] == 3  # what has 128 bits
+        assert (stats["raw_frames"], stats["delta_frames"]) == (4, 8)
+
+    on_ranks(world_size, body)
+
+
+def test_a_shard_that_did_not_change_is_a_same_frame() -> None:
+    words = distributions("bf16", 5000, seed=1)["weights"]
+
+    def body(rank: int, transport: Any) -> None:
+        comm = ciera.CompressedAllgather(transport, reuse="word-delta")
+        for _ in range(3):
+            out = comm.allgather("w", words, dtype="bf16")
+            assert np.array_equal(out, np.concatenate([words, words]))
+        stats = comm.stats("w")
+        assert (stats["key_frames"], stats["delta_frames"], stats["same_frames"]) == (1, 0, 2)
+        before = stats["wire_bytes"]
+        comm.allgather("w", words, dtype="bf16")
+        assert comm.stats("w")["wire_bytes"] - before == 64 + 24 + 8  # header and rows
+        comm.allgather("w", words ^ np.uint16(rank == 0), dtype="bf16")  # one rank's own affair
+        assert comm.stats("w")["delta_frames"] == (1 if rank == 0 else 0)
+        assert comm.stats("w")["same_frames"] == (3 if rank == 0 else 4)
+
+    on_ranks(2, body)
+
+
+def test_an_equal_version_skips_the_comparison_until_the_state_is_gone() -> None:
+    first = distributions("bf16", 3000, seed=1)["weights"]
+
+    def body(rank: int, transport: Any) -> None:
+        comm = ciera.CompressedAllgather(transport, reuse="word-delta")
+
+        def gather(shard: Any, version: Any) -> Any:
+            return comm.allgather("w", shard, dtype="bf16", version=version)
+
+        gather(first, "a")
+        stale = first + np.uint16(1)
+        # The caller's word is taken: what peers get is what they have.
+        peer = slice(3000 * (1 - rank), 3000 * (2 - rank))
+        assert np.array_equal(gather(stale, "a")[peer], first)
+        assert comm.stats()["same_frames"] == 1
+        assert np.array_equal(gather(stale, "b")[peer], stale)
+        assert np.array_equal(gather(stale, None)[peer], stale)
+        assert np.array_equal(gather(first, "b")[peer], first)  # the last call had no version
+        comm.reset("w")
+        assert np.array_equal(gather(stale, "b")[peer], stale)
+        assert comm.stats()["same_frames"] == 2
+
+    on_ranks(2, body)
+
+
+def test_check_versions_refuses_a_shard_that_changed_under_its_version() -> None:
+    words = distributions("bf16", 3000, seed=1)["weights"]
+
+    def body(rank: int, transport: Any) -> None:
+        comm = ciera.CompressedAllgather(transport, reuse="word-delta", check_versions=True)
+        for _ in range(2):
+            comm.allgather("w", words, dtype="bf16", version=7)
+        expected = ciera.ArgumentError if rank == 0 else ciera.PeerFailedError
+        with pytest.raises(expected, match="version"):
+            comm.allgather("w", words + np.uint16(rank == 0), dtype="bf16", version=7)
+        out = comm.allgather("w", words, dtype="bf16", version=7)  # nothing had changed
+        assert np.array_equal(out, np.concatenate([words, words]))
+        assert comm.stats()["same_frames"] == 2
+
+    on_ranks(2, body)
+
+
+def test_a_version_that_is_none_is_told_to_every_rank() -> None:
+    def body(rank: int, transport: Any) -> None:
+        comm = ciera.CompressedAllgather(transport, reuse="word-delta")
+        for bad in (1.5, True, 2**63):
+            error = ciera.ArgumentError if rank == 0 else ciera.PeerFailedError
+            with pytest.raises(error, match="version"):
+                comm.allgather("w", np.zeros(8, np.float32), version=bad if rank == 0 else 1)
+        with pytest.raises(ciera.ArgumentError, match="versions"):
+            comm.allgather_segments([("a", 4), ("b", 4)], np.zeros(8, np.float32), versions=[1])
+        comm.allgather_segments([("a", 4), ("b", 4)], np.zeros(8, np.float32), versions=[1, None])
+
+    on_ranks(2, body)
+
+
+def test_delta_modes_count_their_memory_and_keep_to_the_budget() -> None:
+    lengths = [4000, 3000]
+
+    def body(rank: int, transport: Any) -> None:
+        own, peer = lengths[rank], lengths[1 - rank]
+        shard = np.ones(own, np.float32)
+        for mode, width in (("word-delta", 4), ("exponent-delta", 1)):
+            need = width * (own + peer)  # the same on both ranks
+            for budget, stateful in ((need, True), (need - 1, False)):
+                comm = ciera.CompressedAllgather(transport, reuse=mode, cache_budget_bytes=budget)
+                for step in range(2):
+                    comm.allgather("w", shard + np.float32(step * 1e-6))
+                memory, stats = comm.memory(), comm.stats()
+                cache = "word_cache" if mode == "word-delta" else "exp_cache"
+                assert memory[cache] == (width * peer if stateful else 0)
+                assert memory["own_reference"] == (width * own if stateful else 0)
+                assert stats["delta_frames"] == (1 if stateful else 0)
+                assert stats["stateless_by_budget"] == (0 if stateful else 2)
+
+    on_ranks(2, body)
 
 
 def test_other_dtypes_travel_bare() -> None:

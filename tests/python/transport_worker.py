@@ -41,7 +41,7 @@ def check_counts(transport: Any, counts: list[int]) -> None:
 def check_allgather(transport: Any) -> None:
     """Uneven shards over steps in every mode, and an error that reaches every rank."""
     rank, world = transport.rank, transport.world_size
-    for mode in ("off", "exponent-only", "exponent-block"):
+    for mode in ("off", "exponent-only", "exponent-block", "exponent-delta", "word-delta"):
         with ciera.CompressedAllgather(transport, reuse=mode) as comm:
             for step in range(3):
                 shards = [np.linspace(r, r + 1 + step, 1000 + r, dtype=np.float32)

@@ -48,7 +48,7 @@ def delta_frame(
 
 
 def must_decode() -> None:
-    for dtype in wire.DTYPES:
+    for dtype in wire.FLOATS:
         for numel in (0, 1, 7, 1000):
             for coder in ("rans", "raw"):
                 params = Params("exponent-only", dtype, 512, numel, -3)
@@ -72,6 +72,95 @@ def must_decode() -> None:
     flags[10] = 0xA5
     write("must_decode", "key-unknown-must-ignore", wire.with_checksum(bytes(flags)), params,
           words=text(words.tobytes()))  # fmt: skip
+
+
+def changes_frame(mode: str, dtype: str, effort: str, numel: int = 1000) -> tuple[Any, ...]:
+    """(frame, params, words, where the cache stands, cache) of a second step of a delta mode."""
+    params = Params(mode, dtype, 64, numel, "layers.0.up", base_epoch=3, base_digest=0x1234567)
+    old = inputs.moving(dtype, numel, 0)
+    new = inputs.moving(dtype, numel, 1)
+    cache = old if mode == "word-delta" else wire.split(old, dtype)[0]
+    frame = wire.encode_changes(new, params, cache, "rans", effort)
+    assert frame[5] == wire.DELTA, "a golden delta frame"
+    return frame, params, new, "reference" if mode == "word-delta" else "exponents", cache
+
+
+def changes_must_decode() -> None:
+    for dtype in wire.DTYPES:
+        for effort in ("default", "high"):
+            floats = dtype in wire.FLOATS
+            for mode in ("exponent-delta", "word-delta") if floats else ("word-delta",):
+                frame, params, words, where, cache = changes_frame(mode, dtype, effort)
+                write("must_decode", f"{mode}-{dtype}-{effort}", frame, params,
+                      words=text(words.tobytes()), **{where: text(cache.tobytes())})  # fmt: skip
+    frame, params, words, _, _ = changes_frame("word-delta", "bf16", "default")
+    same = wire.encode_changes(words, params, words, "rans")
+    write("must_decode", "same-bf16", same, params, words=text(words.tobytes()),
+          reference=text(words.tobytes()))  # fmt: skip
+    few = words.copy()
+    few[70] ^= 1
+    stored = wire.encode_changes(few, params, words, "raw")
+    write("must_decode", "word-delta-stored", stored, params, words=text(few.tobytes()),
+          reference=text(words.tobytes()))  # fmt: skip
+    # Marks, several segments, few bits.
+    params = replace(params, numel=30_000)
+    old, new = (inputs.moving("bf16", 30_000, step) for step in (0, 1))
+    bitmap = (0, b"\xff" * 58 + b"\x1f")
+    coded = wire.changes.encode(wire.changes.Values("word-delta", "bf16"), old, new, "default",
+                                10, 8)  # fmt: skip
+    frame = wire.assemble(params, wire.DELTA, [bitmap, (1, coded)])
+    write("must_decode", "word-delta-short-segments", frame, params, words=text(new.tobytes()),
+          reference=text(old.tobytes()))  # fmt: skip
+
+
+def changes_must_fail() -> None:
+    frame, params, _, _, cache = changes_frame("word-delta", "bf16", "default", 950)
+    bitmap, (coder, coded) = wire.read_header(frame, params)[1]
+    assert coder == 1, "the faults below need a coded section"
+    at = len(frame) - len(coded)
+    tables = at + 16 + 12 * coded[11]
+    words = word_count_of_changes(coded)
+    faults: list[tuple[str, str, Callable[[bytes], bytes]]] = [
+        ("values", "bad_table", put(at, "<Q", 949)),
+        ("prob-bits", "bad_table", put(at + 8, "<B", 7)),
+        ("segment-log2", "bad_table", put(at + 9, "<B", 9)),
+        ("form", "bad_table", put(at + 10, "<B", 2)),
+        ("quad-contexts", "bad_table", put(at + 11, "<B", 9)),
+        ("no-quad-contexts", "bad_table", put(at + 11, "<B", 0)),
+        ("value-contexts", "bad_table", put(at + 13, "<B", 13)),
+        ("zero", "bad_padding", put(at + 15, "<B", 1)),
+        ("last-symbol", "bad_table", put(tables + 1, "<B", 64)),
+        ("first-code", "bad_table", put(tables + 2, "<B", 0)),
+        ("quad-parameter", "bad_stream", xor(at + 16, 0x40)),
+        ("state", "bad_stream", xor(len(frame) - 2 * words - 1, 0x80)),
+        ("last-word", "bad_stream", xor(len(frame) - 1, 1)),
+        ("epoch", "wrong_base", put(32, "<Q", 2)),
+        ("digest", "wrong_base", xor(40, 1)),
+        ("spare-bit", "bad_bitmap", xor(81, 0x80)),
+        ("three-sections", "bad_sections", put(8, "<B", 3)),
+        ("dtype-opaque128", "bad_dtype", put(7, "<B", 20)),
+        ("key-of-opaque", "bad_dtype", lambda f: put(7, "<B", 17)(put(5, "<B", 1)(f))),
+    ]
+    for name, verdict, change in faults:
+        write("must_fail", f"changes-{name}", change(frame), params, verdict=verdict,
+              reference=text(cache.tobytes()))  # fmt: skip
+    short = wire.assemble(params, wire.DELTA, [bitmap, (0, b"abc")])
+    write("must_fail", "changes-stored-too-short", short, params, verdict="bad_sizes",
+          reference=text(cache.tobytes()))  # fmt: skip
+    cut = wire.assemble(params, wire.DELTA, [bitmap, (1, coded[:40])])
+    write("must_fail", "changes-table-cut-short", cut, params, verdict="bad_table",
+          reference=text(cache.tobytes()))  # fmt: skip
+    same = wire.encode_changes(cache, params, cache, "rans")
+    write("must_fail", "same-of-another-base", xor(40, 1)(same), params, verdict="wrong_base",
+          reference=text(cache.tobytes()))  # fmt: skip
+    block = replace(params, mode="exponent-block")
+    write("must_fail", "same-exponent-block", put(6, "<B", 2)(same), block, verdict="bad_kind",
+          exponents=text(bytes(950)))  # fmt: skip
+
+
+def word_count_of_changes(section: bytes) -> int:
+    tables = wire.changes.read_tables(section, struct.unpack_from("<Q", section)[0], 16)
+    return int(struct.unpack_from("<I", section, tables[-1])[0])
 
 
 def put(at: int, form: str, number: int) -> Callable[[bytes], bytes]:
@@ -166,3 +255,5 @@ def word_count(section: bytes) -> int:
 if __name__ == "__main__":
     must_decode()
     must_fail()
+    changes_must_decode()
+    changes_must_fail()

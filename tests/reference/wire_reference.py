@@ -11,30 +11,29 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import changes_reference as changes
 import numpy as np
-import numpy.typing as npt
+from reference_base import LANES, LOW, Array, BadFrameError, normalise, reject
 
-Array = npt.NDArray[Any]
+__all__ = ["BadFrameError"]
 MASK = (1 << 64) - 1
 GAMMA = (0x9E3779B97F4A7C15, 0xD1B54A32D192ED03)
-RAW, KEY, DELTA = 0, 1, 2
-MODES = {"exponent-only": 1, "exponent-block": 2}
-DTYPES = {"bf16": 1, "fp16": 2, "fp32": 3}
-WORDS = {"bf16": np.dtype("<u2"), "fp16": np.dtype("<u2"), "fp32": np.dtype("<u4")}
+RAW, KEY, DELTA, SAME = 0, 1, 2, 3
+MODES = {"exponent-only": 1, "exponent-block": 2, "exponent-delta": 3, "word-delta": 4}
+FLOATS = {"bf16": 1, "fp16": 2, "fp32": 3}
+OPAQUE = {"opaque8": 16, "opaque16": 17, "opaque32": 18, "opaque64": 19}
+DTYPES = FLOATS | OPAQUE
+WORDS = {"bf16": np.dtype("<u2"), "fp16": np.dtype("<u2"), "fp32": np.dtype("<u4"),
+         "opaque8": np.dtype("u1"), "opaque16": np.dtype("<u2"), "opaque32": np.dtype("<u4"),
+         "opaque64": np.dtype("<u8")}  # fmt: skip
 MANTISSA = {"bf16": 7, "fp16": 10, "fp32": 23}
 EXPONENT = {"bf16": 8, "fp16": 5, "fp32": 8}
-SECTIONS = {RAW: (1,), KEY: (3, 4), DELTA: (2, 3, 4)}
-LANES = 32
-LOW = 1 << 15
 
 
-class BadFrameError(Exception):
-    """Carries the verdict of section 8."""
-
-
-def reject(condition: Any, verdict: str) -> None:
-    if condition:
-        raise BadFrameError(verdict)
+def sections_of(kind: int, mode: int) -> tuple[int, ...]:
+    """The section kinds of a frame."""
+    delta = {2: (2, 3, 4), 3: (2, 3, 5), 4: (2, 5)}
+    return {RAW: (1,), KEY: (3, 4), SAME: ()}.get(kind) or (delta[mode] if kind == DELTA else ())
 
 
 @dataclass(frozen=True)
@@ -150,16 +149,6 @@ def stored_size(count: int, dtype: str) -> int:
     return 5 * -(-count // 8) if dtype == "fp16" else count
 
 
-def normalise(counts: list[int], prob_bits: int) -> list[int]:
-    total, wanted = sum(counts), 1 << prob_bits
-    freqs = [max(1, (c * wanted + total // 2) // total) if c else 0 for c in counts]
-    if sum(freqs) < wanted:
-        freqs[freqs.index(max(freqs))] += wanted - sum(freqs)
-    while sum(freqs) > wanted:
-        freqs[freqs.index(max(freqs))] -= 1
-    return freqs
-
-
 def rans_encode(symbols: Array, prob_bits: int = 12, segment_log2: int = 16) -> bytes:
     freqs = normalise(np.bincount(symbols, minlength=256).tolist(), prob_bits)
     first = next(s for s in range(256) if freqs[s])
@@ -250,12 +239,16 @@ def assemble(params: Params, kind: int, sections: list[tuple[int, bytes]]) -> by
     """A frame of these (coder, content) sections."""
     entries = b"".join(
         struct.pack("<Q", number | coder << 8 | len(data) << 16)
-        for number, (coder, data) in zip(SECTIONS[kind], sections, strict=True)
+        for number, (coder, data) in zip(
+            sections_of(kind, MODES[params.mode]), sections, strict=True
+        )
     )
     body = bytearray(64) + entries
+    if not sections:
+        body += bytes(-len(body) % 16)
     for _, data in sections:
         body += bytes(-len(body) % 16) + data
-    base = (params.base_epoch, params.base_digest) if kind == DELTA else (0, 0)
+    base = (params.base_epoch, params.base_digest) if kind >= DELTA else (0, 0)
     struct.pack_into(
         "<4sBBBBBBHIQQQQQ", body, 0, b"CIRA", 1, kind, MODES[params.mode], DTYPES[params.dtype],
         len(sections), 0, 0, params.block_size, params.numel, len(body), *base,
@@ -263,6 +256,13 @@ def assemble(params: Params, kind: int, sections: list[tuple[int, bytes]]) -> by
     )  # fmt: skip
     struct.pack_into("<Q", body, 56, checksum(bytes(body)))
     return bytes(body)
+
+
+def exponents_section(symbols: Array, dtype: str, coder: str) -> tuple[int, bytes]:
+    """(coder, content)."""
+    stored = pack(symbols, 5) if dtype == "fp16" else symbols.tobytes()
+    coded = rans_encode(symbols) if coder == "rans" and len(symbols) else None
+    return (1, coded) if coded and len(coded) < len(stored) else (0, stored)
 
 
 def encode(words: Array, params: Params, hashes: bytes, coder: str) -> tuple[bytes, bytes]:
@@ -277,9 +277,7 @@ def encode(words: Array, params: Params, hashes: bytes, coder: str) -> tuple[byt
         sections.append((0, np.packbits(changed, bitorder="little").tobytes()))
         symbols = exponents[np.repeat(changed, params.block_size)[: params.numel]]
     sections.append((0, rest_bytes(rest, params.dtype)))
-    stored = pack(symbols, 5) if params.dtype == "fp16" else symbols.tobytes()
-    coded = rans_encode(symbols) if coder == "rans" and len(symbols) else None
-    sections.append((1, coded) if coded and len(coded) < len(stored) else (0, stored))
+    sections.append(exponents_section(symbols, params.dtype, coder))
     frame = assemble(params, DELTA if delta else KEY, sections)
     raw = assemble(params, RAW, [(0, words.tobytes())])
     stateful = params.mode == "exponent-block"
@@ -294,65 +292,137 @@ def read_header(frame: bytes, params: Params) -> tuple[int, list[tuple[int, byte
     reject(magic != b"CIRA", "bad_magic")
     reject(version != 1, "bad_version")
     reject(must_reject, "bad_flags")
-    reject(kind not in SECTIONS, "bad_kind")
-    reject(mode not in MODES.values() or (kind == DELTA and mode != 2), "bad_mode")
-    reject(dtype not in DTYPES.values(), "bad_dtype")
+    reject(kind > SAME or (kind == SAME and mode != 4), "bad_kind")
+    reject(mode not in MODES.values() or (kind == DELTA and mode == 1), "bad_mode")
+    reject(mode != MODES[params.mode], "bad_mode")
+    reject(dtype not in (DTYPES if mode == 4 else FLOATS).values(), "bad_dtype")
+    reject(dtype != DTYPES[params.dtype] or (kind == KEY and dtype > 3), "bad_dtype")
     reject(block_size % 8 or not 8 <= block_size <= 65536, "bad_block_size")
-    reject(count != len(SECTIONS[kind]), "bad_sections")
+    reject(block_size != params.block_size, "bad_block_size")
+    expected = sections_of(kind, mode)
+    reject(count != len(expected), "bad_sections")
     start = -(-(64 + 8 * count) // 16) * 16
     reject(len(frame) < start, "truncated")
     sections, end, gaps = [], 64 + 8 * count, []
-    for i, number in enumerate(SECTIONS[kind]):
+    for i, number in enumerate(expected):
         (entry,) = struct.unpack_from("<Q", frame, 64 + 8 * i)
         coder = entry >> 8 & 0xFF
-        reject(entry & 0xFF != number or coder > (1 if number == 4 else 0), "bad_sections")
+        reject(entry & 0xFF != number or coder > (1 if number >= 4 else 0), "bad_sections")
         at = -(-end // 16) * 16
         gaps.append((end, at))
         sections.append((coder, at, entry >> 16))
         end = at + (entry >> 16)
+    end = max(end, start)
     reject(size != end, "bad_sizes")
     reject(len(frame) < size, "truncated")
     reject(len(frame) > size, "bad_sizes")
     reject(any(any(frame[a:b]) for a, b in gaps), "bad_padding")
-    reject(mode != MODES[params.mode], "bad_mode")
-    reject(dtype != DTYPES[params.dtype], "bad_dtype")
-    reject(block_size != params.block_size, "bad_block_size")
     width = WORDS[params.dtype].itemsize
     fixed = {1: numel * width, 2: (numel + 8 * block_size - 1) // (8 * block_size),
-             3: rest_size(numel, params.dtype)}  # fmt: skip
-    for number, (_, _, length) in zip(SECTIONS[kind], sections, strict=True):
+             3: rest_size(numel, params.dtype) if dtype <= 3 else 0}  # fmt: skip
+    for number, (_, _, length) in zip(expected, sections, strict=True):
         reject(length != fixed.get(number, length), "bad_sizes")
     reject(check != checksum(frame), "bad_checksum")
     reject(key != shard_key(params.shard_id), "wrong_shard")
     reject(numel != params.numel, "wrong_numel")
-    base = (params.base_epoch, params.base_digest) if kind == DELTA else (0, 0)
-    reject((epoch, digest) != base or (kind == DELTA and epoch == 0), "wrong_base")
+    base = (params.base_epoch, params.base_digest) if kind >= DELTA else (0, 0)
+    reject((epoch, digest) != base or (kind >= DELTA and epoch == 0), "wrong_base")
     return kind, [(coder, frame[at : at + length]) for coder, at, length in sections]
 
 
-def decode(frame: bytes, params: Params, exponents: Array) -> tuple[Array, Array]:
-    """(words, new exponents); raises BadFrameError. ``exponents`` are those of the reference."""
+def decode(frame: bytes, params: Params, cache: Array) -> tuple[Array, Array]:
+    """(words, new cache); raises BadFrameError. ``cache``: exponents or words of the reference."""
     kind, sections = read_header(frame, params)
+    word_cache = params.mode == "word-delta"
+    if kind == SAME:
+        return cache, cache
+    if kind == DELTA and params.mode in ("exponent-delta", "word-delta"):
+        return decode_changes(params, sections, cache)
     if kind == RAW:
         words = np.frombuffer(sections[0][1], WORDS[params.dtype])
-        return words, split(words, params.dtype)[0]
+        return words, words if word_cache else split(words, params.dtype)[0]
     places = np.ones(params.numel, bool)
     if kind == DELTA:
-        bits = np.unpackbits(np.frombuffer(sections[0][1], np.uint8), bitorder="little")
-        reject(bits[params.blocks :].any(), "bad_bitmap")
-        places = np.repeat(bits[: params.blocks], params.block_size)[: params.numel].astype(bool)
+        places = changed_places(params, sections[0][1])
     coder, data = sections[-1]
     count = int(places.sum())
     if coder == 1:
         symbols = rans_decode(data, count)
     else:
-        reject(len(data) != stored_size(count, params.dtype), "bad_sizes")
-        stored = np.frombuffer(data, np.uint8)
-        symbols = unpack(data, count, 5) if params.dtype == "fp16" else stored
-    merged = exponents.copy() if kind == DELTA else np.empty(params.numel, np.uint8)
+        symbols = stored_exponents(data, count, params.dtype)
+    merged = cache.copy() if kind == DELTA else np.empty(params.numel, np.uint8)
     merged[places] = symbols
     rest = rest_values(sections[-2][1], params.numel, params.dtype)
-    return merge(merged, rest, params.dtype), merged
+    words = merge(merged, rest, params.dtype)
+    return words, words if word_cache else merged
+
+
+def changed_places(params: Params, bitmap: bytes) -> Array:
+    bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little")
+    reject(bits[params.blocks :].any(), "bad_bitmap")
+    blocks = np.repeat(bits[: params.blocks], params.block_size)
+    return np.asarray(blocks[: params.numel].astype(bool))
+
+
+def stored_exponents(data: bytes, count: int, dtype: str) -> Array:
+    reject(len(data) != stored_size(count, dtype), "bad_sizes")
+    return unpack(data, count, 5) if dtype == "fp16" else np.frombuffer(data, np.uint8)
+
+
+def decode_changes(params: Params, sections: list[Any], cache: Array) -> tuple[Array, Array]:
+    """Delta frames of exponent-delta and word-delta."""
+    places = changed_places(params, sections[0][1])
+    coder, data = sections[-1]
+    values = cache.copy()
+    if coder == 1:
+        kind = changes.Values(params.mode, params.dtype)
+        values[places] = changes.decode(kind, data, cache[places])
+    elif params.mode == "word-delta":
+        reject(len(data) != int(places.sum()) * cache.dtype.itemsize, "bad_sizes")
+        values[places] = np.frombuffer(data, cache.dtype)
+    else:
+        values[places] = stored_exponents(data, int(places.sum()), params.dtype)
+    if params.mode == "word-delta":
+        return values, values
+    rest = rest_values(sections[1][1], params.numel, params.dtype)
+    return merge(values, rest, params.dtype), values
+
+
+def encode_changes(words: Array, params: Params, reference: Array, coder: str,
+                   effort: str = "default") -> bytes:  # fmt: skip
+    """The one valid frame of exponent-delta and word-delta; without a base, its key frame."""
+    raw = assemble(params, RAW, [(0, words.tobytes())])
+    key, quick = raw, 0
+    if params.dtype in FLOATS:
+        exponents, rest = split(words, params.dtype)
+        stored = rest_bytes(rest, params.dtype)
+        section = exponents_section(exponents, params.dtype, coder)
+        coded = assemble(params, KEY, [(0, stored), section])
+        key = coded if len(coded) < len(raw) else raw
+        quick = len(assemble(params, KEY, [(0, stored), (0, b"")]))
+    if not params.base_epoch:
+        return key
+    word_delta = params.mode == "word-delta"
+    now = words if word_delta else exponents
+    padded = np.zeros(params.blocks * params.block_size, bool)
+    padded[: params.numel] = now != reference
+    changed = padded.reshape(params.blocks, params.block_size).any(1)
+    if word_delta and not changed.any():
+        return assemble(params, SAME, [])
+    bitmap = np.packbits(changed, bitorder="little").tobytes()
+    places = changed_places(params, bitmap)
+    new = now[places]
+    kind = changes.Values(params.mode, params.dtype)
+    best = (0, new.tobytes() if word_delta else exponents_section(new, params.dtype, "raw")[1])
+    if coder == "rans" and len(new):
+        coded_changes = changes.encode(kind, reference[places], new, effort)
+        if len(coded_changes) < len(best[1]):
+            best = (1, coded_changes)
+    sections = [(0, bitmap), best] if word_delta else [(0, bitmap), (0, stored), best]
+    delta = assemble(params, DELTA, sections)
+    quick += 0 if word_delta else params.numel // 16
+    fits = len(delta) < len(raw) and (len(delta) <= quick or len(delta) < len(key))
+    return delta if fits else key
 
 
 def with_checksum(frame: bytes) -> bytes:

@@ -21,15 +21,25 @@ namespace ciera {
 // one group and its rank order.
 using ShardId = std::variant<std::string, std::int64_t>;
 
-// Equal on all ranks, except `threads` and `device`; compared in the first row of every call.
+// A caller's token for the contents of a shard.
+using Version = std::variant<std::string, std::int64_t>;
+
+// What becomes of the versions of a request: kTrust skips the comparison of a shard whose version
+// is that of its last committed frame; kCheck compares and refuses a call whose shard differs.
+enum class VersionPolicy : std::uint8_t { kTrust, kCheck };
+
+// Equal on all ranks, except `threads`, `device` and `versions`; compared in the first row of every
+// call.
 struct Options {
   ReuseMode reuse = ReuseMode::kExponentBlock;
   Coder coder = Coder::kRans;
+  Effort effort = Effort::kDefault;                   // of exponent-delta and word-delta
   std::uint32_t block_size = 512;                     // values; a multiple of 8 from 8 to 65536
   std::optional<std::uint64_t> cache_budget_bytes{};  // for all reuse state; nothing = no limit
   std::size_t threads = 0;           // host codec threads; 0 = cores / ranks on this host
   Backend backend = Backend::kHost;  // the space of src and out
-  int device = 0;                    // ordinal of this rank's GPU, with kCuda
+  VersionPolicy versions = VersionPolicy::kTrust;
+  int device = 0;  // ordinal of this rank's GPU, with kCuda
 };
 
 struct Segment {
@@ -52,6 +62,9 @@ struct GatherRequest {
   // With kCuda: src is read and out written after what is on this stream now, and what is put on it
   // after the call is complete sees the result.
   DeviceStream stream{};
+  // Empty, or one a segment. Equal to that of the shard's last committed call: src has not changed
+  // since. Only word-delta makes use of it. This rank's own affair: ranks need not agree.
+  std::vector<std::optional<Version>> versions{};
 };
 
 // Counted since creation or reset, for one shard or for all. Bytes are what this rank sent,
@@ -65,6 +78,7 @@ struct Stats {
   std::uint64_t control_bytes = 0;
   std::uint64_t key_frames = 0;
   std::uint64_t delta_frames = 0;
+  std::uint64_t same_frames = 0;
   std::uint64_t raw_frames = 0;
   std::uint64_t bare_segments = 0;
   std::uint64_t blocks = 0;
@@ -78,17 +92,21 @@ struct Stats {
   Stats& operator+=(const Stats& other);
 };
 
-// Bytes held now. exp_cache: 1 byte a remote value; hash_cache and staged_hashes: 16 bytes a block
-// of the own shard each. The budget bounds the sum of these three.
+// Bytes held now. exp_cache: 1 byte a remote value; word_cache: a word a remote value (word-delta);
+// own_reference: the same of the own shard (delta modes); hash_cache and staged_hashes: 16 bytes a
+// block of the own shard each (exponent-block). The budget bounds the sum of these five.
 struct Memory {
   std::uint64_t hash_cache = 0;
   std::uint64_t staged_hashes = 0;
   std::uint64_t exp_cache = 0;
+  std::uint64_t word_cache = 0;
+  std::uint64_t own_reference = 0;
   std::uint64_t send_arena = 0;
   std::uint64_t recv_arena = 0;
   std::uint64_t scratch_arena = 0;
   std::uint64_t total() const {
-    return hash_cache + staged_hashes + exp_cache + send_arena + recv_arena + scratch_arena;
+    return hash_cache + staged_hashes + exp_cache + word_cache + own_reference + send_arena +
+           recv_arena + scratch_arena;
   }
 };
 

@@ -18,8 +18,8 @@ constexpr std::uint32_t value(Rank rank) { return static_cast<std::uint32_t>(ran
 constexpr std::uint32_t value(WorldSize size) { return static_cast<std::uint32_t>(size); }
 
 // Element types. The first three have an exponent that is coded (docs/wire-format.md, section 3);
-// the others are opaque elements of a width and travel bare. The numbers of the first three are
-// wire numbers.
+// the others are opaque elements of a width, which word-delta codes up to 64 bits and the other
+// modes send bare. The numbers are wire numbers.
 enum class DType : std::uint8_t {
   kBf16 = 1,
   kFp16 = 2,
@@ -70,7 +70,13 @@ enum class ReuseMode : std::uint8_t {
   kOff = 0,            // bare bytes
   kExponentOnly = 1,   // stateless: exponents coded
   kExponentBlock = 2,  // the paper: unchanged exponent blocks are not sent
+  kExponentDelta = 3,  // differences of exponents are coded
+  kWordDelta = 4,      // differences of whole words are coded
 };
+
+// How much work the delta modes put into a frame: kDefault codes four values as one symbol, kHigh
+// each on its own, smaller and slower. The numbers are wire numbers.
+enum class Effort : std::uint8_t { kDefault = 0, kHigh = 1 };
 
 // How a section is coded. The numbers are wire numbers.
 enum class Coder : std::uint8_t {
@@ -79,13 +85,23 @@ enum class Coder : std::uint8_t {
   kNvcompAns = 2,  // between GPUs only, with nvCOMP (nvcomp.hpp)
 };
 
+// Whether the mode keeps a reference between calls.
+constexpr bool is_stateful(ReuseMode mode) { return mode >= ReuseMode::kExponentBlock; }
+// Whether the mode makes frames of this dtype; what it cannot code travels bare.
+constexpr bool codes(ReuseMode mode, DType dtype) {
+  return mode != ReuseMode::kOff &&
+         (has_exponent(dtype) || (mode == ReuseMode::kWordDelta && dtype != DType::kOpaque128));
+}
+
 std::string_view name(DType dtype);
 std::string_view name(ReuseMode mode);
 std::string_view name(Coder coder);
+std::string_view name(Effort effort);
 
 // The value with that name ("exponent-block", "rans", "bf16"), or nothing.
 std::optional<ReuseMode> reuse_mode_from_name(std::string_view text);
 std::optional<Coder> coder_from_name(std::string_view text);
+std::optional<Effort> effort_from_name(std::string_view text);
 std::optional<DType> dtype_from_name(std::string_view text);
 
 // Why a frame was refused (docs/wire-format.md, section 8). Data from a peer never throws: it gets

@@ -16,12 +16,16 @@ constexpr std::array kModes = {
     std::pair{ReuseMode::kOff, "off"},
     std::pair{ReuseMode::kExponentOnly, "exponent-only"},
     std::pair{ReuseMode::kExponentBlock, "exponent-block"},
+    std::pair{ReuseMode::kExponentDelta, "exponent-delta"},
+    std::pair{ReuseMode::kWordDelta, "word-delta"},
 };
 constexpr std::array kCoders = {
     std::pair{Coder::kRaw, "raw"},
     std::pair{Coder::kRans, "rans"},
     std::pair{Coder::kNvcompAns, "nvcomp-ans"},
 };
+constexpr std::array kEfforts = {std::pair{Effort::kDefault, "default"},
+                                 std::pair{Effort::kHigh, "high"}};
 constexpr std::array kVerdicts = {
     std::pair{Verdict::kOk, "ok"},
     std::pair{Verdict::kTruncated, "truncated"},
@@ -70,12 +74,14 @@ auto value_in(const Table& table, std::string_view wanted)
 std::string_view name(DType dtype) { return name_in(kDtypes, dtype); }
 std::string_view name(ReuseMode mode) { return name_in(kModes, mode); }
 std::string_view name(Coder coder) { return name_in(kCoders, coder); }
+std::string_view name(Effort effort) { return name_in(kEfforts, effort); }
 std::string_view name(Verdict verdict) { return name_in(kVerdicts, verdict); }
 
 std::optional<ReuseMode> reuse_mode_from_name(std::string_view text) {
   return value_in(kModes, text);
 }
 std::optional<Coder> coder_from_name(std::string_view text) { return value_in(kCoders, text); }
+std::optional<Effort> effort_from_name(std::string_view text) { return value_in(kEfforts, text); }
 std::optional<DType> dtype_from_name(std::string_view text) { return value_in(kDtypes, text); }
 
 }  // namespace ciera

@@ -12,18 +12,29 @@ constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
 std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) {
   return a > kMax - b ? kMax : a + b;
 }
+std::uint64_t saturating_multiply(std::uint64_t factor, std::uint64_t n) {
+  return factor != 0 && n > kMax / factor ? kMax : factor * n;
+}
 
 }  // namespace
 
-void ShardState::commit(const std::vector<std::uint64_t>& frame_digests) {
+void ShardState::commit(const std::vector<std::uint64_t>& frame_digests,
+                        const std::optional<Version>& frame_version) {
   std::swap(hash_cache, staged_hashes);
   digests = frame_digests;
+  version = frame_version;
   ++epoch;
 }
 
-void ShardState::drop() { epoch = 0; }
+void ShardState::drop() {
+  epoch = 0;
+  version.reset();
+}
 
-std::uint64_t state_bytes(const std::vector<std::uint64_t>& numels, std::uint32_t block_size) {
+std::uint64_t state_bytes(const std::vector<std::uint64_t>& numels, ReuseMode mode, DType dtype,
+                          std::uint32_t block_size) {
+  const std::uint64_t peer_unit = codec::reference_bytes(mode, dtype);
+  const std::uint64_t own_unit = codec::own_reference_bytes(mode, dtype);
   std::uint64_t all = 0;
   for (const std::uint64_t numel : numels) {
     all = saturating_add(all, numel);
@@ -32,8 +43,11 @@ std::uint64_t state_bytes(const std::vector<std::uint64_t>& numels, std::uint32_
   for (const std::uint64_t numel : numels) {
     const std::uint64_t blocks = codec::block_count(numel, block_size);
     // HashCache and the staged hashes.
-    const std::uint64_t hash_bytes = blocks > kMax / 32 ? kMax : 32 * blocks;
-    most = std::max(most, saturating_add(all - numel, hash_bytes));
+    const std::uint64_t hash_bytes =
+        mode == ReuseMode::kExponentBlock ? saturating_multiply(32, blocks) : 0;
+    const std::uint64_t peer_bytes = saturating_multiply(peer_unit, all - numel);
+    const std::uint64_t own_bytes = saturating_multiply(own_unit, numel);
+    most = std::max(most, saturating_add(peer_bytes, saturating_add(own_bytes, hash_bytes)));
   }
   return most;
 }
@@ -56,27 +70,37 @@ ShardState& ShardTable::add(const ShardId& shard_id, std::uint64_t shard_key, DT
   state.dtype = dtype;
   state.numels = std::move(numels);
   state.digests.assign(state.numels.size(), 0);
-  if (options.reuse == ReuseMode::kExponentBlock && has_exponent(dtype)) {
-    state.state_bytes = state_bytes(state.numels, options.block_size);
+  if (is_stateful(options.reuse) && codes(options.reuse, dtype)) {
+    state.state_bytes = state_bytes(state.numels, options.reuse, dtype, options.block_size);
     const std::uint64_t budget = options.cache_budget_bytes.value_or(kMax);
     const bool fits = reserved_bytes_ <= budget && state.state_bytes <= budget - reserved_bytes_;
     state.residence = fits ? Residence::kStateful : Residence::kStatelessByBudget;
   }
   if (state.residence == Residence::kStateful) {
-    const std::uint64_t hash_bytes =
-        codec::block_count(state.numels[own_rank], options.block_size) * sizeof(codec::BlockHash);
-    state.hash_cache = Buffer(memory_, hash_bytes);
-    state.staged_hashes = Buffer(memory_, hash_bytes);
-    state.exp_cache.resize(state.numels.size());
-    for (std::size_t r = 0; r < state.numels.size(); ++r) {
-      if (r != own_rank) {
-        state.exp_cache[r] = Buffer(memory_, state.numels[r]);
-      }
-    }
+    allocate(state, own_rank, options);
   }
   auto& added = shards_.insert_or_assign(shard_id, std::move(state)).first->second;
   reserved_bytes_ += added.residence == Residence::kStateful ? added.state_bytes : 0;
   return added;
+}
+
+void ShardTable::allocate(ShardState& state, std::size_t own_rank, const Options& options) {
+  state.mode = options.reuse;
+  const std::uint64_t own = state.numels[own_rank];
+  if (state.mode == ReuseMode::kExponentBlock) {
+    const std::uint64_t hash_bytes =
+        codec::block_count(own, options.block_size) * sizeof(codec::BlockHash);
+    state.hash_cache = Buffer(memory_, hash_bytes);
+    state.staged_hashes = Buffer(memory_, hash_bytes);
+  }
+  state.own_reference = Buffer(memory_, own * codec::own_reference_bytes(state.mode, state.dtype));
+  state.peer_caches.resize(state.numels.size());
+  for (std::size_t r = 0; r < state.numels.size(); ++r) {
+    if (r != own_rank) {
+      state.peer_caches[r] =
+          Buffer(memory_, state.numels[r] * codec::reference_bytes(state.mode, state.dtype));
+    }
+  }
 }
 
 void ShardTable::erase(const ShardId& shard_id) {
@@ -103,14 +127,24 @@ std::uint64_t ShardTable::hash_cache_bytes() const {
   return bytes;
 }
 
-std::uint64_t ShardTable::exp_cache_bytes() const {
+std::uint64_t ShardTable::own_reference_bytes() const {
   std::uint64_t bytes = 0;
   for (const auto& [id, state] : shards_) {
-    for (const auto& peer : state.exp_cache) {
-      bytes += peer.size();
+    bytes += state.own_reference.size();
+  }
+  return bytes;
+}
+
+std::uint64_t ShardTable::peer_cache_bytes(bool words) const {
+  std::uint64_t bytes = 0;
+  for (const auto& [id, state] : shards_) {
+    for (const auto& peer : state.peer_caches) {
+      bytes += (state.mode == ReuseMode::kWordDelta) == words ? peer.size() : 0;
     }
   }
   return bytes;
 }
+std::uint64_t ShardTable::word_cache_bytes() const { return peer_cache_bytes(true); }
+std::uint64_t ShardTable::exp_cache_bytes() const { return peer_cache_bytes(false); }
 
 }  // namespace ciera::cache

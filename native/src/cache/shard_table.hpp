@@ -1,4 +1,5 @@
-// Everything a communicator remembers about its shards: HashCache, ExpCache, epochs, digests.
+// Everything a communicator remembers about its shards: HashCache, ExpCache, WordCache, own
+// references, epochs, digests.
 #pragma once
 
 #include <cstddef>
@@ -21,26 +22,32 @@ struct ShardState {
   std::uint64_t shard_key = 0;
   DType dtype = DType::kBf16;
   std::vector<std::uint64_t> numels;  // of every rank, own included
+  ReuseMode mode = ReuseMode::kOff;   // what the caches are for; kOff without state
   Residence residence = Residence::kStateless;
   std::uint64_t state_bytes = 0;  // against the budget; the largest of any rank
 
   std::uint64_t epoch = 0;  // committed frames since the last key frame's start; 0 = no reference
-  Buffer hash_cache;        // sender: BlockHash of each own block
+  Buffer hash_cache;        // sender, exponent-block: BlockHash of each own block
   Buffer staged_hashes;     // those of the frame under way
-  std::vector<Buffer> exp_cache;       // receiver: exponents of each peer, own entry empty
+  Buffer own_reference;     // sender, delta modes: own exponents or words of the last frame
+  // Receiver: ExpCache, in word-delta WordCache, of each peer; own entry empty.
+  std::vector<Buffer> peer_caches;
+  std::optional<Version> version;      // the caller's token of the last committed frame
   std::vector<std::uint64_t> digests;  // of each rank's last committed frame
   Stats stats;
 
   // Takes the staged hashes and the digests of the frames just decoded as the new reference.
-  void commit(const std::vector<std::uint64_t>& frame_digests);
+  void commit(const std::vector<std::uint64_t>& frame_digests,
+              const std::optional<Version>& frame_version);
   // Forgets the reference: the next frame is a key frame.
   void drop();
 };
 
-// Bytes of HashCache, staged hashes and ExpCache that the shard needs on the rank that needs most.
-// Pure, so that every rank decides alike. `numels` are the shard's lengths on all ranks. Saturates
-// instead of overflowing.
-std::uint64_t state_bytes(const std::vector<std::uint64_t>& numels, std::uint32_t block_size);
+// Bytes of HashCache, staged hashes, own reference and peer caches that the shard needs on the rank
+// that needs most. Pure, so that every rank decides alike. `numels` are the shard's lengths on all
+// ranks. Saturates instead of overflowing.
+std::uint64_t state_bytes(const std::vector<std::uint64_t>& numels, ReuseMode mode, DType dtype,
+                          std::uint32_t block_size);
 
 class ShardTable {
  public:
@@ -58,10 +65,16 @@ class ShardTable {
   void clear();
 
   std::uint64_t hash_cache_bytes() const;
+  std::uint64_t own_reference_bytes() const;
+  // Of shards in word-delta, and of the others.
+  std::uint64_t word_cache_bytes() const;
   std::uint64_t exp_cache_bytes() const;
   const std::map<ShardId, ShardState>& shards() const { return shards_; }
 
  private:
+  void allocate(ShardState& state, std::size_t own_rank, const Options& options);
+  std::uint64_t peer_cache_bytes(bool words) const;
+
   MemoryResource& memory_;
   std::map<ShardId, ShardState> shards_;
   std::uint64_t reserved_bytes_ = 0;  // sum of state_bytes of stateful shards

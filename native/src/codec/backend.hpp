@@ -18,17 +18,21 @@ struct EncodeJob {
   std::span<const std::byte> src{};         // numel elements
   std::span<const std::byte> old_hashes{};  // BlockHash of the reference; empty in a key frame
   std::span<std::byte> new_hashes{};  // BlockHash of this input; may be empty in exponent-only
-  std::span<std::byte> frame{};       // at least max_frame_bytes, aligned to 16
-  EncodeResult result{};              // written by encode
+  // exponent-delta, word-delta: own exponents or words as of the reference; empty in a key frame.
+  std::span<const std::byte> own_reference{};
+  Claim claim = Claim::kCompare;
+  std::span<std::byte> frame{};  // at least max_frame_bytes, aligned to 16
+  EncodeResult result{};         // written by encode
 };
 
 struct DecodeJob {
   FrameParams expected;
   std::span<const std::byte> frame{};  // exactly one frame, aligned to 16 on a GPU
-  std::span<std::byte> exponents{};    // ExpCache of the peer; empty in exponent-only
-  std::span<std::byte> dst{};          // numel elements
-  FrameInfo info{};                    // written when the frame is valid
-  Verdict verdict = Verdict::kOk;      // written by finish_decode
+  // ExpCache of the peer, in word-delta its WordCache; empty in exponent-only.
+  std::span<std::byte> exponents{};
+  std::span<std::byte> dst{};      // numel elements
+  FrameInfo info{};                // written when the frame is valid
+  Verdict verdict = Verdict::kOk;  // written by finish_decode
 };
 
 // Calls come from one thread at a time, except `mark`. What they start runs in the order of the
@@ -49,6 +53,9 @@ class CodecBackend {
   virtual std::shared_ptr<void> mark(DeviceStream caller) = 0;
   virtual void start_after(const std::shared_ptr<void>& mark) = 0;
 
+  // Which modes encode and decode know; the call is refused in others.
+  virtual bool supports(ReuseMode mode) const { return mode <= ReuseMode::kExponentBlock; }
+
   // Encodes all jobs and fills their results; blocks. Throws Error (kOutOfMemory) before anything
   // is written, or Error (kDevice).
   virtual void encode(std::span<EncodeJob> jobs) = 0;
@@ -58,6 +65,15 @@ class CodecBackend {
   // damaged while decoding leaves them unspecified. `jobs` must stay until finish_decode.
   virtual void start_decode(std::span<DecodeJob> jobs) = 0;
   virtual void finish_decode(std::span<DecodeJob> jobs) = 0;
+
+  // Makes `reference` (EncodeJob::own_reference of the next frame) what `src` is: its words, in
+  // exponent-delta its exponents. A backend that supports exponent-delta overrides it.
+  virtual void store_reference(const FrameParams& params, std::span<const std::byte> src,
+                               std::span<std::byte> reference) {
+    if (is_word_delta(params)) {
+      copy(reference, src);
+    }
+  }
 
   virtual void copy(std::span<std::byte> to, std::span<const std::byte> from) = 0;
   virtual void zero(std::span<std::byte> bytes) = 0;

@@ -26,11 +26,16 @@ struct FrameParams {
   std::uint32_t block_size = 512;
   std::uint64_t numel = 0;
   std::uint64_t shard_key = 0;
-  std::uint64_t base_epoch = 0;     // 0: no reference, a key frame
-  std::uint64_t base_digest = 0;    // 0 with base_epoch 0
-  std::uint32_t segment_log2 = 16;  // of rans sections, for the encoder; a decoder reads it
-  std::uint32_t nvcomp_major = 0;   // of the library at hand; 0: coder nvcomp-ans is refused
+  std::uint64_t base_epoch = 0;      // 0: no reference, a key frame
+  std::uint64_t base_digest = 0;     // 0 with base_epoch 0
+  std::uint32_t segment_log2 = 16;   // of rans sections, for the encoder; a decoder reads it
+  Effort effort = Effort::kDefault;  // of the delta modes, for the encoder; a decoder reads it
+  std::uint32_t nvcomp_major = 0;    // of the library at hand; 0: coder nvcomp-ans is refused
 };
+
+// What an encoder is told about src and the reference; kUnchanged, that they are equal, by the
+// caller's word.
+enum class Claim : std::uint8_t { kCompare, kUnchanged };
 
 // A frame's kind as statistics name it.
 enum class FrameKind : std::uint8_t { kRaw = 0, kKey = 1, kDelta = 2, kSame = 3 };
@@ -76,7 +81,7 @@ CIERA_HD constexpr std::uint64_t stored_exponent_bytes(DType dtype, std::uint64_
   return dtype == DType::kFp16 ? 5 * ceil_div(numel, 8) : numel;
 }
 
-// The header of a frame of this kind, its exponents section still empty.
+// The header of a frame of this kind, its exponents or changes section still empty.
 CIERA_HD inline wire::FrameHeader make_header(const FrameParams& params, wire::Kind kind) {
   wire::FrameHeader header;
   header.kind = kind;
@@ -85,10 +90,10 @@ CIERA_HD inline wire::FrameHeader make_header(const FrameParams& params, wire::K
   header.block_size = params.block_size;
   header.numel = params.numel;
   header.shard_key = params.shard_key;
-  header.section_count = wire::section_count_of(kind);
+  header.section_count = wire::section_count_of(kind, params.mode);
   for (std::uint32_t i = 0; i < header.section_count; ++i) {
     wire::Section& section = header.sections[i];
-    section.kind = wire::section_of(kind, i);
+    section.kind = wire::section_of(kind, params.mode, i);
     section.bytes = section.kind == wire::SectionKind::kWords
                         ? params.numel * element_bytes(params.dtype)
                     : section.kind == wire::SectionKind::kBitmap
@@ -97,7 +102,7 @@ CIERA_HD inline wire::FrameHeader make_header(const FrameParams& params, wire::K
                         ? sign_mantissa_bytes(params.dtype, params.numel)
                         : 0;
   }
-  if (kind == wire::Kind::kDelta) {
+  if (wire::names_base(kind)) {
     header.base_epoch = params.base_epoch;
     header.base_digest = params.base_digest;
   }
@@ -106,24 +111,53 @@ CIERA_HD inline wire::FrameHeader make_header(const FrameParams& params, wire::K
 }
 
 CIERA_HD constexpr bool is_delta(const FrameParams& params) {
-  return params.mode == ReuseMode::kExponentBlock && params.base_epoch != 0;
+  return is_stateful(params.mode) && params.base_epoch != 0;
+}
+CIERA_HD constexpr bool is_word_delta(const FrameParams& params) {
+  return params.mode == ReuseMode::kWordDelta;
+}
+
+// The caches of a shard: bytes a value that receivers keep of each peer, and that the sender keeps
+// of its own (exponent-block keeps hashes instead).
+CIERA_HD constexpr std::uint64_t reference_bytes(ReuseMode mode, DType dtype) {
+  return mode == ReuseMode::kWordDelta ? element_bytes(dtype) : is_stateful(mode) ? 1 : 0;
+}
+CIERA_HD constexpr std::uint64_t own_reference_bytes(ReuseMode mode, DType dtype) {
+  return mode == ReuseMode::kExponentBlock ? 0 : reference_bytes(mode, dtype);
+}
+
+// A stored changes section of `values` values.
+CIERA_HD constexpr std::uint64_t stored_change_bytes(const FrameParams& params,
+                                                     std::uint64_t values) {
+  return is_word_delta(params) ? values * element_bytes(params.dtype)
+                               : stored_exponent_bytes(params.dtype, values);
+}
+
+// A delta frame of the delta modes up to this length is sent without looking at the key frame.
+CIERA_HD inline std::uint64_t delta_quick_bytes(const FrameParams& params) {
+  return !has_exponent(params.dtype) ? 0
+                                     : make_header(params, wire::Kind::kKey).frame_bytes +
+                                           (is_word_delta(params) ? 0 : params.numel / 16);
 }
 
 // Bytes that an encoder may write at most: while it is being made a frame may be longer than raw,
-// by what stored exponents take.
+// by what stored exponents, or a bitmap before stored words, take.
 CIERA_HD inline std::uint64_t max_frame_bytes(const FrameParams& params) {
-  const std::uint64_t made = make_header(params, wire::Kind::kDelta).frame_bytes +
-                             stored_exponent_bytes(params.dtype, params.numel) + 16;
-  const std::uint64_t raw = make_header(params, wire::Kind::kRaw).frame_bytes;
-  return made > raw ? made : raw;
+  const std::uint64_t delta = make_header(params, wire::Kind::kDelta).frame_bytes +
+                              stored_change_bytes(params, params.numel) + 16;
+  const std::uint64_t key = make_header(params, wire::Kind::kKey).frame_bytes +
+                            stored_exponent_bytes(params.dtype, params.numel) + 16;
+  return delta > key ? delta : key;  // a raw frame is shorter than either
 }
 
 // Header, sizes and identity of a frame; everything that can be said without its payload. In the
 // order of docs/wire-format.md, section 8: what a checksum failure hides comes in the second part.
 CIERA_HD inline Verdict check_header(const FrameParams& expected, const std::byte* frame,
                                      std::uint64_t frame_bytes, wire::FrameHeader* header) {
-  const Coder last_coder = expected.nvcomp_major != 0 ? Coder::kNvcompAns : Coder::kRans;
-  const Verdict verdict = wire::read_header(frame, frame_bytes, header, last_coder);
+  if (frame_bytes < wire::kFixedBytes) {
+    return Verdict::kTruncated;
+  }
+  Verdict verdict = wire::read_fixed(frame, header);
   if (verdict != Verdict::kOk) {
     return verdict;
   }
@@ -136,6 +170,11 @@ CIERA_HD inline Verdict check_header(const FrameParams& expected, const std::byt
   if (header->block_size != expected.block_size) {
     return Verdict::kBadBlockSize;
   }
+  const Coder last_coder = expected.nvcomp_major != 0 ? Coder::kNvcompAns : Coder::kRans;
+  verdict = wire::read_rest(frame, frame_bytes, last_coder, header);
+  if (verdict != Verdict::kOk) {
+    return verdict;
+  }
   if (header->numel > kMaxNumel) {
     return Verdict::kBadSizes;
   }
@@ -144,6 +183,7 @@ CIERA_HD inline Verdict check_header(const FrameParams& expected, const std::byt
   const wire::FrameHeader sized = make_header(claimed, header->kind);
   for (std::uint32_t i = 0; i < header->section_count; ++i) {
     if (header->sections[i].kind != wire::SectionKind::kExponents &&
+        header->sections[i].kind != wire::SectionKind::kChanges &&
         header->sections[i].bytes != sized.sections[i].bytes) {
       return Verdict::kBadSizes;
     }
@@ -159,7 +199,7 @@ CIERA_HD inline Verdict check_identity(const FrameParams& expected,
   if (header.numel != expected.numel) {
     return Verdict::kWrongNumel;
   }
-  const bool delta = header.kind == wire::Kind::kDelta;
+  const bool delta = wire::names_base(header.kind);
   const std::uint64_t epoch = delta ? expected.base_epoch : 0;
   const std::uint64_t digest = delta ? expected.base_digest : 0;
   if (header.base_epoch != epoch || header.base_digest != digest || (delta && epoch == 0)) {

@@ -45,8 +45,16 @@ CIERA_HD inline void normalise_counts(const std::uint64_t (&counts)[256], std::u
   if (sum < wanted) {
     frequencies[largest()] += static_cast<std::uint32_t>(wanted - sum);
   }
-  for (; sum > wanted; --sum) {
-    --frequencies[largest()];
+  while (sum > wanted) {  // as many steps at once as the largest stays the largest
+    const std::uint32_t best = largest();
+    std::uint32_t second = 1;
+    for (std::uint32_t s = 0; s < 256; ++s) {
+      second = s != best && frequencies[s] > second ? frequencies[s] : second;
+    }
+    const std::uint64_t lead = frequencies[best] > second ? frequencies[best] - second : 1;
+    const std::uint64_t taken = lead < sum - wanted ? lead : sum - wanted;
+    frequencies[best] -= static_cast<std::uint32_t>(taken);
+    sum -= taken;
   }
 }
 

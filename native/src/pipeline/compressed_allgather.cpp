@@ -20,6 +20,7 @@ Stats& Stats::operator+=(const Stats& other) {
   control_bytes += other.control_bytes;
   key_frames += other.key_frames;
   delta_frames += other.delta_frames;
+  same_frames += other.same_frames;
   raw_frames += other.raw_frames;
   bare_segments += other.bare_segments;
   blocks += other.blocks;
@@ -218,6 +219,8 @@ Memory CompressedAllgather::memory() const {
   return {.hash_cache = engine.table.hash_cache_bytes(),
           .staged_hashes = engine.table.hash_cache_bytes(),  // always of the same size
           .exp_cache = engine.table.exp_cache_bytes(),
+          .word_cache = engine.table.word_cache_bytes(),
+          .own_reference = engine.table.own_reference_bytes(),
           .send_arena = engine.send_arena.capacity() + engine.frame_arena.capacity(),
           .recv_arena = engine.recv_arena.capacity(),
           .scratch_arena = engine.backend->scratch_bytes() + engine.staging_arena.capacity()};

@@ -46,6 +46,7 @@ std::uint64_t digest_of(const Options& options) {
   for (const std::uint64_t field :
        {static_cast<std::uint64_t>(options.backend), static_cast<std::uint64_t>(options.reuse),
         static_cast<std::uint64_t>(options.coder), static_cast<std::uint64_t>(options.block_size),
+        static_cast<std::uint64_t>(options.effort),
         static_cast<std::uint64_t>(options.cache_budget_bytes.has_value()),
         options.cache_budget_bytes.value_or(0)}) {
     digest = base::mix(digest + field + base::kGamma0);
@@ -83,7 +84,12 @@ Engine::Engine(std::shared_ptr<Transport> transport_in, const Options& options_i
       frame_arena(backend->memory()),
       send_arena(backend->memory()),
       recv_arena(backend->memory()),
-      staging_arena(backend->staging_memory()) {}
+      staging_arena(backend->staging_memory()) {
+  if (!backend->supports(options.reuse)) {
+    throw Error(ErrorCode::kArgument, "reuse " + std::string(name(options.reuse)) +
+                                          " is not possible on this backend; use exponent-block");
+  }
+}
 
 std::string to_string(const ShardId& shard_id) {
   constexpr std::size_t kShownBytes = 120;  // a longer name would drown the rest of a message

@@ -76,6 +76,12 @@ void GatherCall::validate_request() {
     fail(ErrorCode::kArgument, "a call needs at least one segment; give [(shard_id, numel), ...]");
     return;
   }
+  if (!request_.versions.empty() && request_.versions.size() != request_.segments.size()) {
+    fail(ErrorCode::kArgument, "there are " + std::to_string(request_.versions.size()) +
+                                   " versions for " + std::to_string(request_.segments.size()) +
+                                   " segments; give one a segment, or none");
+    return;
+  }
   const std::size_t width = element_bytes(request_.dtype);
   std::set<ShardId> seen;
   std::uint64_t total = 0;
@@ -211,7 +217,8 @@ codec::FrameParams GatherCall::params(std::size_t segment, std::size_t rank) con
           .shard_key = state.shard_key,
           .base_epoch = state.epoch,
           .base_digest = state.epoch == 0 ? 0 : state.digests[rank],
-          .segment_log2 = engine_.backend->segment_log2(state.numels[rank])};
+          .segment_log2 = engine_.backend->segment_log2(state.numels[rank]),
+          .effort = engine_.options.effort};
 }
 
 std::span<const std::byte> GatherCall::src_part(std::size_t segment) const {
@@ -236,10 +243,29 @@ void GatherCall::encode() {
     std::vector<codec::EncodeJob> jobs = encode_jobs();
     engine_.backend->encode(jobs);
     pack(jobs);
+    check_versions();
   } catch (const Error& error) {
     fail(error.code(), std::string("encoding failed (") + error.what() + ")");
   } catch (const std::exception& error) {
     fail(ErrorCode::kArgument, std::string("encoding failed (") + error.what() + ")");
+  }
+}
+
+// Whether the caller says that the segment is what this rank last sent.
+bool GatherCall::claims_unchanged(std::size_t segment) const {
+  const cache::ShardState& state = *states_[segment];
+  return !request_.versions.empty() && request_.versions[segment].has_value() && state.epoch != 0 &&
+         state.mode == ReuseMode::kWordDelta && request_.versions[segment] == state.version;
+}
+
+void GatherCall::check_versions() {
+  for (std::size_t s = 0; s < parts_.size(); ++s) {
+    if (claims_unchanged(s) && parts_[s].encoded.kind != codec::FrameKind::kSame) {
+      fail(ErrorCode::kArgument,
+           "the version is that of the last call, but the shard has changed since; give a new "
+           "version with every change",
+           s);
+    }
   }
 }
 
@@ -266,6 +292,12 @@ std::vector<codec::EncodeJob> GatherCall::encode_jobs() {
       job.old_hashes = state.hash_cache.span();
     }
     job.new_hashes = state.staged_hashes.span();
+    if (state.epoch != 0) {
+      job.own_reference = state.own_reference.span();
+    }
+    if (claims_unchanged(s) && engine_.options.versions == VersionPolicy::kTrust) {
+      job.claim = codec::Claim::kUnchanged;
+    }
     job.frame = frames.subspan(starts[s], codec::max_frame_bytes(job.params));
     jobs.push_back(job);
   }

@@ -38,6 +38,8 @@ class GatherCall {
   void plan();
   void encode();
   std::vector<codec::EncodeJob> encode_jobs();
+  bool claims_unchanged(std::size_t segment) const;
+  void check_versions();
   void pack(const std::vector<codec::EncodeJob>& jobs);
   std::vector<SizeRow> agree(RowPhase phase, std::uint64_t payload_bytes);
   [[noreturn]] void throw_failed(const std::vector<SizeRow>& rows);
@@ -55,6 +57,7 @@ class GatherCall {
   VerdictRow run_decode(std::vector<codec::DecodeJob>& jobs);
   void copy_bare_and_own();
   void settle(const VerdictRow& own_verdict);
+  void commit();
   void count();
   void undo_new_shards();
   void fail(ErrorCode code, const std::string& text, std::size_t segment = 0);

@@ -81,6 +81,7 @@ void GatherCall::throw_disagreement() {
       " epoch=" + (state == nullptr ? "none" : std::to_string(state->epoch)) +
       " segments=" + std::to_string(keys_.size()) + " reuse=" + std::string(name(options.reuse)) +
       " coder=" + std::string(name(options.coder)) +
+      " effort=" + std::string(name(options.effort)) +
       " block_size=" + std::to_string(options.block_size) + " cache_budget_bytes=" +
       (options.cache_budget_bytes ? std::to_string(*options.cache_budget_bytes) : "none") +
       " call=" + std::to_string(engine_.sequence);

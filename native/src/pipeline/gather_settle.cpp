@@ -111,7 +111,7 @@ std::vector<codec::DecodeJob> GatherCall::decode_jobs() {
       }
       codec::DecodeJob job{.expected = params(s, r), .frame = parts_of_[r][s]};
       if (states_[s]->residence == cache::Residence::kStateful) {
-        job.exponents = states_[s]->exp_cache[r].span();
+        job.exponents = states_[s]->peer_caches[r].span();
       }
       job.dst = output_map_->slot(outputs_, s, r);
       jobs.push_back(job);
@@ -168,14 +168,15 @@ void GatherCall::settle(const VerdictRow& own_verdict) {
   }
   const auto bad = std::ranges::find_if(
       rows, [](const VerdictRow& row) { return row.kind != VerdictClass::kOk; });
-  for (std::size_t s = 0; s < parts_.size(); ++s) {
-    if (states_[s]->residence == cache::Residence::kStateful) {
-      bad == rows.end() ? states_[s]->commit(digests_[s]) : states_[s]->drop();
-    }
-  }
   if (bad == rows.end()) {
+    commit();
     count();
     return;
+  }
+  for (cache::ShardState* state : states_) {
+    if (state->residence == cache::Residence::kStateful) {
+      state->drop();
+    }
   }
   if (local_error_) {
     throw *local_error_;
@@ -194,6 +195,28 @@ void GatherCall::settle(const VerdictRow& own_verdict) {
       describe_segment(segment) + ": " + what +
           "; every rank has dropped its state of this call's shards and out is unspecified: "
           "repeat the call on every rank, it will send key frames");
+}
+
+// The own reference is made from src only now: a call that is given up after encoding must leave it
+// as it was, and staging it would take the shard's size once more.
+void GatherCall::commit() {
+  bool stored = false;
+  for (std::size_t s = 0; s < parts_.size(); ++s) {
+    cache::ShardState& state = *states_[s];
+    if (state.residence != cache::Residence::kStateful) {
+      continue;
+    }
+    if (state.own_reference.size() != 0 && parts_[s].encoded.kind != codec::FrameKind::kSame) {
+      engine_.backend->store_reference(params(s, engine_.rank), src_part(s),
+                                       state.own_reference.span());
+      stored = true;
+    }
+    state.commit(digests_[s],
+                 request_.versions.empty() ? std::optional<Version>() : request_.versions[s]);
+  }
+  if (stored) {
+    engine_.backend->wait();  // src is the caller's again when the call is complete
+  }
 }
 
 void GatherCall::count() {
@@ -219,6 +242,7 @@ void GatherCall::count() {
     } else {
       one.key_frames = part.encoded.kind == Kind::kKey;
       one.delta_frames = part.encoded.kind == Kind::kDelta;
+      one.same_frames = part.encoded.kind == Kind::kSame;
       one.raw_frames = part.encoded.kind == Kind::kRaw;
       one.blocks = part.encoded.blocks;
       one.changed_blocks = part.encoded.changed_blocks;

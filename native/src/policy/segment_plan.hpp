@@ -15,12 +15,15 @@ struct SegmentPlan {
   ReuseMode mode = ReuseMode::kOff;
 };
 
+// What a shard falls back to that has no state.
+inline ReuseMode stateless_mode(const Options& options) {
+  return options.reuse == ReuseMode::kOff ? ReuseMode::kOff : ReuseMode::kExponentOnly;
+}
+
 inline SegmentPlan plan_segment(const Options& options, DType dtype, cache::Residence residence) {
-  if (options.reuse == ReuseMode::kOff || !has_exponent(dtype)) {
-    return {};
-  }
-  const bool stateful = residence == cache::Residence::kStateful;
-  return {PartForm::kFrame, stateful ? ReuseMode::kExponentBlock : ReuseMode::kExponentOnly};
+  const ReuseMode mode =
+      residence == cache::Residence::kStateful ? options.reuse : stateless_mode(options);
+  return codes(mode, dtype) ? SegmentPlan{PartForm::kFrame, mode} : SegmentPlan{};
 }
 
 // How payloads of known sizes are exchanged: an equal all-gather when sizes are equal, per-rank

@@ -17,12 +17,13 @@ inline constexpr std::size_t kChecksumOffset = 56;
 inline constexpr std::size_t kMaxSections = 3;
 inline constexpr std::uint64_t kSectionSizeMask = (std::uint64_t{1} << 48) - 1;
 
-enum class Kind : std::uint8_t { kRaw = 0, kKey = 1, kDelta = 2 };
+enum class Kind : std::uint8_t { kRaw = 0, kKey = 1, kDelta = 2, kSame = 3 };
 enum class SectionKind : std::uint8_t {
   kWords = 1,
   kBitmap = 2,
   kSignMantissa = 3,
-  kExponents = 4
+  kExponents = 4,
+  kChanges = 5
 };
 
 struct Section {
@@ -46,6 +47,7 @@ struct FrameHeader {
   std::uint32_t section_count = 0;
   Section sections[kMaxSections] = {};
 
+  // Not of a same frame, which has no section.
   CIERA_HD Section& last() { return sections[section_count - 1]; }
   CIERA_HD const Section& last() const { return sections[section_count - 1]; }
 };
@@ -58,16 +60,27 @@ CIERA_HD constexpr std::uint64_t header_bytes(std::uint32_t sections) {
 }
 
 // The sections a frame of this kind has, in order: raw: words; key: sign_mantissa, exponents;
-// delta: bitmap, sign_mantissa, exponents.
-CIERA_HD constexpr std::uint32_t section_count_of(Kind kind) {
-  return static_cast<std::uint32_t>(kind) + 1;
+// delta: bitmap, sign_mantissa, exponents (exponent-block) or changes (exponent-delta), or bitmap,
+// changes (word-delta); same: none.
+CIERA_HD constexpr std::uint32_t section_count_of(Kind kind, ReuseMode mode) {
+  return kind == Kind::kSame ? 0
+         : kind == Kind::kDelta && mode == ReuseMode::kWordDelta
+             ? 2
+             : static_cast<std::uint32_t>(kind) + 1;
 }
-CIERA_HD constexpr SectionKind section_of(Kind kind, std::uint32_t i) {
+CIERA_HD constexpr SectionKind section_of(Kind kind, ReuseMode mode, std::uint32_t i) {
   if (kind == Kind::kRaw) {
     return SectionKind::kWords;
   }
+  if (kind == Kind::kDelta && i + 1 == section_count_of(kind, mode) &&
+      mode != ReuseMode::kExponentBlock) {
+    return SectionKind::kChanges;
+  }
   const std::uint32_t first = kind == Kind::kKey ? 3 : 2;
   return static_cast<SectionKind>(first + i);
+}
+CIERA_HD constexpr bool names_base(Kind kind) {
+  return kind == Kind::kDelta || kind == Kind::kSame;
 }
 
 // Places the sections one after the other and sets frame_bytes.
@@ -118,13 +131,16 @@ CIERA_HD inline Verdict read_fixed(const std::byte* frame, FrameHeader* header) 
   if (byte_at(9) != 0) {
     return Verdict::kBadFlags;
   }
-  if (byte_at(5) > 2) {
+  const bool words = byte_at(6) == static_cast<std::uint8_t>(ReuseMode::kWordDelta);
+  if (byte_at(5) > 3 || (byte_at(5) == 3 && !words)) {
     return Verdict::kBadKind;
   }
-  if (byte_at(6) != 1 && byte_at(6) != 2) {
+  if (byte_at(6) < 1 || byte_at(6) > 4) {
     return Verdict::kBadMode;
   }
-  if (byte_at(7) < 1 || byte_at(7) > 3) {
+  const bool is_float = byte_at(7) >= 1 && byte_at(7) <= 3;
+  const bool opaque = words && byte_at(7) >= 16 && byte_at(7) <= 19;
+  if (!is_float && !opaque) {
     return Verdict::kBadDtype;
   }
   header->kind = static_cast<Kind>(byte_at(5));
@@ -138,8 +154,11 @@ CIERA_HD inline Verdict read_fixed(const std::byte* frame, FrameHeader* header) 
   header->base_digest = base::load_le<std::uint64_t>(frame + 40);
   header->shard_key = base::load_le<std::uint64_t>(frame + 48);
   header->checksum = base::load_le<std::uint64_t>(frame + kChecksumOffset);
-  if (header->kind == Kind::kDelta && header->mode != ReuseMode::kExponentBlock) {
+  if (header->kind == Kind::kDelta && header->mode == ReuseMode::kExponentOnly) {
     return Verdict::kBadMode;
+  }
+  if (header->kind == Kind::kKey && opaque) {
+    return Verdict::kBadDtype;
   }
   if (header->block_size < 8 || header->block_size > 65536 || header->block_size % 8 != 0) {
     return Verdict::kBadBlockSize;
@@ -149,7 +168,7 @@ CIERA_HD inline Verdict read_fixed(const std::byte* frame, FrameHeader* header) 
 
 CIERA_HD inline Verdict read_sections(const std::byte* frame, std::uint64_t size, Coder last_coder,
                                       FrameHeader* header) {
-  if (header->section_count != section_count_of(header->kind)) {
+  if (header->section_count != section_count_of(header->kind, header->mode)) {
     return Verdict::kBadSections;
   }
   if (size < header_bytes(header->section_count)) {
@@ -157,10 +176,12 @@ CIERA_HD inline Verdict read_sections(const std::byte* frame, std::uint64_t size
   }
   for (std::uint32_t i = 0; i < header->section_count; ++i) {
     const auto entry = base::load_le<std::uint64_t>(frame + kFixedBytes + 8 * i);
-    const SectionKind expected = section_of(header->kind, i);
+    const SectionKind expected = section_of(header->kind, header->mode, i);
     const auto kind = static_cast<std::uint8_t>(entry);
     const auto coder = static_cast<std::uint8_t>(entry >> 8);
-    const Coder last = expected == SectionKind::kExponents ? last_coder : Coder::kRaw;
+    const Coder last = expected == SectionKind::kExponents ? last_coder
+                       : expected == SectionKind::kChanges ? Coder::kRans
+                                                           : Coder::kRaw;
     if (kind != static_cast<std::uint8_t>(expected) || coder > static_cast<std::uint8_t>(last)) {
       return Verdict::kBadSections;
     }
@@ -189,19 +210,23 @@ CIERA_HD inline Verdict check_padding(const std::byte* frame, const FrameHeader&
   return Verdict::kOk;
 }
 
+// What follows read_fixed: the sections the frame's kind has, sizes within the frame, zero padding.
+CIERA_HD inline Verdict read_rest(const std::byte* frame, std::uint64_t size, Coder last_coder,
+                                  FrameHeader* header) {
+  const Verdict verdict = read_sections(frame, size, last_coder, header);
+  return verdict == Verdict::kOk ? check_padding(frame, *header) : verdict;
+}
+
 // Reads the header of `frame`, which must be exactly one frame of `size` bytes, and checks it
-// against itself: magic, version, flags, known values, the sections its kind has, sizes within the
-// frame, zero padding. Not the checksum. `last_coder`: the highest coder that exponents may have.
+// against itself: magic, version, flags, known values and what read_rest checks. Not the checksum.
+// `last_coder`: the highest coder that exponents may have.
 CIERA_HD inline Verdict read_header(const std::byte* frame, std::uint64_t size, FrameHeader* header,
                                     Coder last_coder = Coder::kRans) {
   if (size < kFixedBytes) {
     return Verdict::kTruncated;
   }
-  Verdict verdict = read_fixed(frame, header);
-  if (verdict == Verdict::kOk) {
-    verdict = read_sections(frame, size, last_coder, header);
-  }
-  return verdict == Verdict::kOk ? check_padding(frame, *header) : verdict;
+  const Verdict verdict = read_fixed(frame, header);
+  return verdict == Verdict::kOk ? read_rest(frame, size, last_coder, header) : verdict;
 }
 
 }  // namespace ciera::wire

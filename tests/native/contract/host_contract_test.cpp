@@ -1,5 +1,5 @@
-#include "contract/backend_contract.hpp"
 #include "codec/host/host_backend.hpp"
+#include "contract/backend_contract.hpp"
 
 namespace ciera::testing {
 

@@ -24,13 +24,14 @@ void require(bool held) {
 // Decodes twice over different garbage: the words must depend on the frame and the reference only.
 void check_accepted(const ciera::codec::FrameParams& params, std::span<const std::byte> frame) {
   std::vector<std::byte> scratch(host::decode_scratch_bytes(params));
-  const bool stateful = params.mode == ciera::ReuseMode::kExponentBlock;
+  const std::uint64_t cache_bytes =
+      params.numel * ciera::codec::reference_bytes(params.mode, params.dtype);
   std::vector<std::byte> words[2];
   ciera::Verdict verdicts[2];
   for (int i = 0; i < 2; ++i) {
-    std::vector<std::byte> exponents(stateful ? params.numel : 0, std::byte{3});
+    std::vector<std::byte> cache(cache_bytes, std::byte{3});
     words[i].assign(params.numel * element_bytes(params.dtype), static_cast<std::byte>(17 * i));
-    verdicts[i] = host::decode(params, frame, exponents, words[i], scratch, nullptr);
+    verdicts[i] = host::decode(params, frame, cache, words[i], scratch, nullptr);
   }
   require(verdicts[0] == verdicts[1]);
   require(verdicts[0] != ciera::Verdict::kOk || words[0] == words[1]);

@@ -5,6 +5,8 @@
 #include <stdexcept>
 
 #include "codec/host/digest_host.hpp"
+#include "codec/host/frame_changes.hpp"
+#include "codec/host/frame_parts.hpp"
 #include "codec/host/rans.hpp"
 #include "codec/host/split_host.hpp"
 #include "codec/rans_table.hpp"
@@ -19,30 +21,6 @@ using wire::Kind;
 using wire::Section;
 using wire::SectionKind;
 
-// Shards are cut in chunks of whole blocks near this many values: a thread's share, in cache.
-std::uint64_t chunk_values(std::uint32_t block_size) {
-  return std::max<std::uint64_t>(1, 65536 / block_size) * block_size;
-}
-
-Range chunk_range(std::size_t chunk, std::uint64_t size, std::uint64_t numel) {
-  return {chunk * size, std::min(numel, (chunk + 1) * size), numel};
-}
-
-void for_chunks(const FrameParams& params, ThreadPool* pool,
-                const std::function<void(Range)>& body) {
-  const std::uint64_t size = chunk_values(params.block_size);
-  parallel_for(pool, (params.numel + size - 1) / size,
-               [&](std::size_t c) { body(chunk_range(c, size, params.numel)); });
-}
-
-bool is_set(const std::byte* bitmap, std::uint64_t block) {
-  return (bitmap[block / 8] >> (block % 8) & std::byte{1}) != std::byte{0};
-}
-
-std::uint64_t values_in(std::uint64_t block, const FrameParams& params) {
-  return block_values(block, params.numel, params.block_size);
-}
-
 void require(bool condition, const char* what) {
   if (!condition) {
     throw std::invalid_argument(what);
@@ -50,29 +28,15 @@ void require(bool condition, const char* what) {
 }
 
 void require_params(const FrameParams& params) {
-  require(params.mode == ReuseMode::kExponentOnly || params.mode == ReuseMode::kExponentBlock,
-          "a frame's mode is exponent-only or exponent-block");
-  require(has_exponent(params.dtype), "a frame's dtype is bf16, fp16 or fp32");
+  require(params.mode != ReuseMode::kOff, "a frame has a reuse mode");
+  require(codes(params.mode, params.dtype),
+          "a frame's dtype is bf16, fp16 or fp32, or in word-delta opaque up to 64 bits");
   require(params.block_size >= 8 && params.block_size <= 65536 && params.block_size % 8 == 0,
           "block_size is a multiple of 8 from 8 to 65536");
   require(params.numel <= kMaxNumel, "numel is at most 2^44");
   require(params.nvcomp_major == 0, "coder nvcomp-ans exists on GPUs only");
   require(params.segment_log2 >= kRansMinSegmentLog2 && params.segment_log2 <= kRansMaxSegmentLog2,
           "segment_log2 is from 10 to 20");
-}
-
-// Zeroes the gaps between header and sections.
-void write_frame(FrameHeader& header, std::span<std::byte> frame, ThreadPool* pool) {
-  std::uint64_t end = wire::header_bytes(header.section_count);
-  for (std::uint32_t i = 0; i < header.section_count; ++i) {
-    const Section& section = header.sections[i];
-    std::memset(frame.data() + end, 0, section.offset - end);
-    end = section.offset + section.bytes;
-  }
-  header.checksum = 0;
-  wire::write_header(header, frame.data());
-  header.checksum = frame_checksum(frame.first(header.frame_bytes), pool);
-  wire::write_header(header, frame.data());
 }
 
 // Moves the exponents of changed blocks together; returns how many.
@@ -144,26 +108,6 @@ void split_and_hash(const FrameParams& params, const std::byte* src, std::uint8_
   });
 }
 
-// The changed blocks and the values in them; bad_bitmap when spare bits are set.
-Verdict read_bitmap(const FrameParams& expected, const std::byte* bitmap, std::uint64_t* changed,
-                    std::uint64_t* symbols) {
-  const std::uint64_t blocks = block_count(expected.numel, expected.block_size);
-  for (std::uint64_t b = blocks; b < 8 * bitmap_bytes(blocks); ++b) {
-    if (is_set(bitmap, b)) {
-      return Verdict::kBadBitmap;
-    }
-  }
-  *changed = 0;
-  *symbols = 0;
-  for (std::uint64_t b = 0; b < blocks; ++b) {
-    if (is_set(bitmap, b)) {
-      ++*changed;
-      *symbols += values_in(b, expected);
-    }
-  }
-  return Verdict::kOk;
-}
-
 Verdict decode_exponents(const FrameParams& params, const Section& section,
                          std::span<const std::byte> frame, std::span<std::uint8_t> symbols,
                          ThreadPool* pool) {
@@ -188,56 +132,127 @@ void scatter(const FrameParams& params, const std::byte* bitmap, const std::uint
   }
 }
 
-}  // namespace
-
-std::size_t encode_scratch_bytes(const FrameParams& params) {
-  return 2 * params.numel + rans_scratch_bytes(params.numel, params.segment_log2);
-}
-
-std::size_t decode_scratch_bytes(const FrameParams& params) { return params.numel; }
-
-EncodeResult encode(const FrameParams& params, std::span<const std::byte> src,
-                    std::span<const BlockHash> old_hashes, std::span<BlockHash> new_hashes,
-                    std::span<std::byte> frame, std::span<std::byte> scratch, ThreadPool* pool) {
-  require_params(params);
-  require(params.coder != Coder::kNvcompAns, "coder nvcomp-ans exists on GPUs only");
-  const std::uint64_t blocks = block_count(params.numel, params.block_size);
-  const bool delta = is_delta(params);
-  require(src.size() == params.numel * element_bytes(params.dtype), "src has the wrong size");
-  require(!delta || old_hashes.size() == blocks, "old_hashes has the wrong size");
-  require(params.mode == ReuseMode::kExponentOnly || new_hashes.size() == blocks,
-          "new_hashes has the wrong size");
-  require(frame.size() >= max_frame_bytes(params), "frame is too small");
-  require(scratch.size() >= encode_scratch_bytes(params), "scratch is too small");
-
-  const EncodeScratch work = divide(scratch, params.numel);
-  FrameHeader header = make_header(params, delta ? Kind::kDelta : Kind::kKey);
-  const std::size_t rest = delta ? 1 : 0;
-  split_and_hash(params, src.data(), work.exponents, frame.data() + header.sections[rest].offset,
-                 new_hashes, pool);
-  EncodeResult result{.blocks = blocks, .changed_blocks = blocks};
-  std::span<const std::uint8_t> symbols(work.exponents, params.numel);
-  if (delta) {
-    std::byte* bitmap = frame.data() + header.sections[0].offset;
-    result.changed_blocks = mark_changed(old_hashes, new_hashes, bitmap);
-    if (result.changed_blocks != blocks) {
-      symbols = {work.compacted, compact(params, bitmap, work.exponents, work.compacted)};
-    }
-  }
-  write_exponents(params, symbols, frame, header, work.rans, pool);
+// The frame that needs no words or exponents of the reference: with hashes a delta frame of
+// exponent-block, else a key frame; raw when that is not shorter. Writes the sections.
+FrameHeader make_sections(const FrameParams& params, std::span<const std::byte> src,
+                          std::span<const BlockHash> old_hashes, std::span<BlockHash> new_hashes,
+                          std::span<std::byte> frame, std::span<std::byte> scratch,
+                          ThreadPool* pool, EncodeResult& result) {
+  const bool delta = params.mode == ReuseMode::kExponentBlock && is_delta(params);
   const FrameHeader raw = make_header(params, Kind::kRaw);
-  if (header.frame_bytes >= raw.frame_bytes) {
+  FrameHeader header = raw;
+  result.changed_blocks = result.blocks;
+  if (has_exponent(params.dtype)) {
+    header = make_header(params, delta ? Kind::kDelta : Kind::kKey);
+    const EncodeScratch work = divide(scratch, params.numel);
+    const std::size_t rest = delta ? 1 : 0;
+    split_and_hash(params, src.data(), work.exponents, frame.data() + header.sections[rest].offset,
+                   new_hashes, pool);
+    std::span<const std::uint8_t> symbols(work.exponents, params.numel);
+    if (delta) {
+      std::byte* bitmap = frame.data() + header.sections[0].offset;
+      result.changed_blocks = mark_changed(old_hashes, new_hashes, bitmap);
+      if (result.changed_blocks != result.blocks) {
+        symbols = {work.compacted, compact(params, bitmap, work.exponents, work.compacted)};
+      }
+    }
+    write_exponents(params, symbols, frame, header, work.rans, pool);
+  }
+  if (header.kind == Kind::kRaw || header.frame_bytes >= raw.frame_bytes) {
     header = raw;
-    result.changed_blocks = blocks;
+    result.changed_blocks = result.blocks;
     if (!src.empty()) {
       std::memcpy(frame.data() + header.sections[0].offset, src.data(), src.size());
     }
   }
+  return header;
+}
+
+// The delta, same, key or raw frame of a delta mode (docs/wire-format.md, section 2).
+FrameHeader make_delta_sections(const FrameParams& params, std::span<const std::byte> src,
+                                OwnReference reference, std::span<std::byte> frame,
+                                std::span<std::byte> scratch, ThreadPool* pool,
+                                EncodeResult& result) {
+  const auto make_key = [&] {
+    return make_sections(params, src, {}, {}, frame, scratch, pool, result);
+  };
+  if (!is_delta(params)) {
+    return make_key();
+  }
+  const auto make_delta = [&] {
+    return make_changes(params, src, reference, frame, scratch, pool, &result.changed_blocks);
+  };
+  const FrameHeader delta = make_delta();
+  const std::uint64_t raw_bytes = make_header(params, Kind::kRaw).frame_bytes;
+  if (delta.kind == Kind::kSame ||
+      (delta.frame_bytes < raw_bytes && delta.frame_bytes <= delta_quick_bytes(params))) {
+    return delta;
+  }
+  const FrameHeader key = make_key();
+  // Rare: the key frame took the delta frame's place, and the same bytes are made once more.
+  return delta.frame_bytes < key.frame_bytes ? make_delta() : key;
+}
+
+EncodeResult finish(FrameHeader header, std::span<std::byte> frame, ThreadPool* pool,
+                    EncodeResult result) {
   write_frame(header, frame, pool);
   result.frame_bytes = header.frame_bytes;
   result.checksum = header.checksum;
   result.kind = static_cast<FrameKind>(header.kind);
   return result;
+}
+
+void require_spans(const FrameParams& params, std::span<const std::byte> src,
+                   std::span<std::byte> frame, std::span<std::byte> scratch) {
+  require_params(params);
+  require(src.size() == params.numel * element_bytes(params.dtype), "src has the wrong size");
+  require(frame.size() >= max_frame_bytes(params), "frame is too small");
+  require(scratch.size() >= encode_scratch_bytes(params), "scratch is too small");
+}
+
+}  // namespace
+
+std::size_t encode_scratch_bytes(const FrameParams& params) {
+  const std::size_t key = 2 * params.numel + rans_scratch_bytes(params.numel, params.segment_log2);
+  return params.mode >= ReuseMode::kExponentDelta
+             ? std::max(key, changes_encode_scratch_bytes(params))
+             : key;
+}
+
+std::size_t decode_scratch_bytes(const FrameParams& params) {
+  return params.mode >= ReuseMode::kExponentDelta
+             ? std::max<std::size_t>(params.numel, changes_decode_scratch_bytes(params))
+             : params.numel;
+}
+
+EncodeResult encode(const FrameParams& params, std::span<const std::byte> src,
+                    std::span<const BlockHash> old_hashes, std::span<BlockHash> new_hashes,
+                    std::span<std::byte> frame, std::span<std::byte> scratch, ThreadPool* pool) {
+  require_spans(params, src, frame, scratch);
+  const std::uint64_t blocks = block_count(params.numel, params.block_size);
+  require(params.mode <= ReuseMode::kExponentBlock, "the delta modes take a reference, no hashes");
+  require(!is_delta(params) || old_hashes.size() == blocks, "old_hashes has the wrong size");
+  require(params.mode == ReuseMode::kExponentOnly || new_hashes.size() == blocks,
+          "new_hashes has the wrong size");
+  EncodeResult result{.blocks = blocks, .changed_blocks = blocks};
+  const FrameHeader header =
+      make_sections(params, src, old_hashes, new_hashes, frame, scratch, pool, result);
+  return finish(header, frame, pool, result);
+}
+
+EncodeResult encode(const FrameParams& params, std::span<const std::byte> src,
+                    OwnReference reference, std::span<std::byte> frame,
+                    std::span<std::byte> scratch, ThreadPool* pool) {
+  require_spans(params, src, frame, scratch);
+  require(params.mode >= ReuseMode::kExponentDelta, "only the delta modes take a reference");
+  const std::uint64_t blocks = block_count(params.numel, params.block_size);
+  require(!is_delta(params) || reference.values.size() ==
+                                   params.numel * own_reference_bytes(params.mode, params.dtype),
+          "reference has the wrong size");
+  EncodeResult result{.blocks = blocks, .changed_blocks = blocks};
+  const FrameHeader header =
+      make_delta_sections(params, src, reference, frame, scratch, pool, result);
+  return finish(header, frame, pool, result);
 }
 
 Verdict check(const FrameParams& expected, std::span<const std::byte> frame, FrameInfo* info,
@@ -262,9 +277,16 @@ Verdict check(const FrameParams& expected, std::span<const std::byte> frame, Fra
     verdict = read_bitmap(expected, frame.data() + header.sections[0].offset, &info->changed_blocks,
                           &symbols);
   }
+  if (header.kind == Kind::kSame) {
+    info->changed_blocks = 0;
+    return Verdict::kOk;
+  }
   const Section& last = header.last();
-  if (verdict != Verdict::kOk || last.kind != SectionKind::kExponents) {
+  if (verdict != Verdict::kOk || last.kind == SectionKind::kWords) {
     return verdict;
+  }
+  if (last.kind == SectionKind::kChanges) {
+    return check_changes(expected, last, frame, symbols);
   }
   if (last.coder == Coder::kRans) {
     return rans_check(frame.subspan(last.offset, last.bytes), symbols);
@@ -273,33 +295,29 @@ Verdict check(const FrameParams& expected, std::span<const std::byte> frame, Fra
                                                                     : Verdict::kBadSizes;
 }
 
-Verdict decode(const FrameParams& expected, std::span<const std::byte> frame,
-               std::span<std::byte> exponents, std::span<std::byte> dst,
-               std::span<std::byte> scratch, ThreadPool* pool) {
-  require_params(expected);
-  require(dst.size() == expected.numel * element_bytes(expected.dtype), "dst has the wrong size");
-  require(exponents.size() == (expected.mode == ReuseMode::kExponentBlock ? expected.numel : 0),
-          "exponents has the wrong size");
-  require(scratch.size() >= decode_scratch_bytes(expected), "scratch is too small");
-  FrameHeader header;
-  const Verdict verdict = wire::read_header(frame.data(), frame.size(), &header);
-  if (verdict != Verdict::kOk) {
-    return verdict;
-  }
+namespace {
+
+// Copies a raw frame's words; the cache gets its exponents or, in word-delta, the words.
+void decode_raw(const FrameParams& expected, const std::byte* words, std::span<std::byte> cache,
+                std::span<std::byte> dst, ThreadPool* pool) {
+  for_chunks(expected, pool, [&](Range range) {
+    const std::size_t width = element_bytes(expected.dtype);
+    std::memcpy(dst.data() + range.from * width, words + range.from * width,
+                (range.to - range.from) * width);
+    if (!cache.empty() && !is_word_delta(expected)) {
+      extract_exponents(expected.dtype, range, words,
+                        reinterpret_cast<std::uint8_t*>(cache.data()));
+    }
+  });
+}
+
+// Key frames, and delta frames of exponent-block.
+Verdict decode_coded(const FrameParams& expected, const FrameHeader& header,
+                     std::span<const std::byte> frame, std::span<std::byte> exponents,
+                     std::span<std::byte> dst, std::span<std::byte> scratch, ThreadPool* pool) {
   auto* spare = reinterpret_cast<std::uint8_t*>(scratch.data());
   auto* cache = reinterpret_cast<std::uint8_t*>(exponents.data());
   const std::byte* first = frame.data() + header.sections[0].offset;
-  if (header.kind == Kind::kRaw) {
-    for_chunks(expected, pool, [&](Range range) {
-      const std::size_t width = element_bytes(expected.dtype);
-      std::memcpy(dst.data() + range.from * width, first + range.from * width,
-                  (range.to - range.from) * width);
-      if (!exponents.empty()) {
-        extract_exponents(expected.dtype, range, first, cache);
-      }
-    });
-    return Verdict::kOk;
-  }
   std::uint8_t* merged = exponents.empty() ? spare : cache;
   std::span<std::uint8_t> symbols(merged, expected.numel);
   if (header.kind == Kind::kDelta) {
@@ -308,8 +326,7 @@ Verdict decode(const FrameParams& expected, std::span<const std::byte> frame,
     read_bitmap(expected, first, &changed, &count);
     symbols = {spare, count};
   }
-  const Section& coded = header.last();
-  const Verdict stream = decode_exponents(expected, coded, frame, symbols, pool);
+  const Verdict stream = decode_exponents(expected, header.last(), frame, symbols, pool);
   if (stream != Verdict::kOk) {
     return stream;
   }
@@ -320,6 +337,39 @@ Verdict decode(const FrameParams& expected, std::span<const std::byte> frame,
   for_chunks(expected, pool,
              [&](Range range) { merge(expected.dtype, range, merged, rest, dst.data()); });
   return Verdict::kOk;
+}
+
+}  // namespace
+
+Verdict decode(const FrameParams& expected, std::span<const std::byte> frame,
+               std::span<std::byte> cache, std::span<std::byte> dst, std::span<std::byte> scratch,
+               ThreadPool* pool) {
+  require_params(expected);
+  require(dst.size() == expected.numel * element_bytes(expected.dtype), "dst has the wrong size");
+  require(cache.size() == expected.numel * reference_bytes(expected.mode, expected.dtype),
+          "the cache has the wrong size");
+  require(scratch.size() >= decode_scratch_bytes(expected), "scratch is too small");
+  FrameHeader header;
+  Verdict verdict = wire::read_header(frame.data(), frame.size(), &header);
+  if (verdict != Verdict::kOk) {
+    return verdict;
+  }
+  const bool words = is_word_delta(expected);
+  const bool changes = header.kind == Kind::kSame ||
+                       (header.kind == Kind::kDelta && expected.mode != ReuseMode::kExponentBlock);
+  if (changes) {
+    return decode_changes(expected, header, frame, cache, dst, scratch, pool);
+  }
+  if (header.kind == Kind::kRaw) {
+    decode_raw(expected, frame.data() + header.sections[0].offset, cache, dst, pool);
+  } else {
+    verdict = decode_coded(expected, header, frame, words ? std::span<std::byte>{} : cache, dst,
+                           scratch, pool);
+  }
+  if (verdict == Verdict::kOk && words) {
+    copy_bytes(cache, dst, pool);
+  }
+  return verdict;
 }
 
 }  // namespace ciera::codec::host

@@ -28,18 +28,32 @@ EncodeResult encode(const FrameParams& params, std::span<const std::byte> src,
                     std::span<const BlockHash> old_hashes, std::span<BlockHash> new_hashes,
                     std::span<std::byte> frame, std::span<std::byte> scratch, ThreadPool* pool);
 
+// In exponent-delta and word-delta: what the sender knows that its receivers hold.
+struct OwnReference {
+  // Own exponents (a byte a value) or words; empty in a key frame.
+  std::span<const std::byte> values{};
+  Claim claim = Claim::kCompare;
+};
+// The same for the delta modes. Nothing is kept: the caller brings the reference up to date with
+// store_reference once the frame is committed.
+EncodeResult encode(const FrameParams& params, std::span<const std::byte> src,
+                    OwnReference reference, std::span<std::byte> frame,
+                    std::span<std::byte> scratch, ThreadPool* pool);
+void store_reference(const FrameParams& params, std::span<const std::byte> src,
+                     std::span<std::byte> reference, ThreadPool* pool);
+
 // Checks everything that can be checked without decoding: header, flags, sizes, padding, checksum,
 // and that it is the frame `expected` describes (mode, dtype, block size, numel, shard, base; coder
 // is the frame's own choice). `frame` must be exactly one frame. Touches nothing.
 Verdict check(const FrameParams& expected, std::span<const std::byte> frame, FrameInfo* info,
               ThreadPool* pool);
 
-// Decodes a frame that `check` accepted into `dst` (numel elements, any alignment). `exponents` is
-// ExpCache of that peer (numel bytes): read for unchanged blocks, updated in place with the new
-// exponents; empty in exponent-only. On a verdict other than ok, dst and exponents are unspecified
-// and the caller drops that state.
+// Decodes a frame that `check` accepted into `dst` (numel elements, any alignment). `cache` is that
+// peer's ExpCache (numel bytes) or in word-delta its WordCache (numel elements): read for what did
+// not change, updated in place; empty in exponent-only. `dst` may be the WordCache itself. On a
+// verdict other than ok, dst and cache are unspecified and the caller drops that state.
 Verdict decode(const FrameParams& expected, std::span<const std::byte> frame,
-               std::span<std::byte> exponents, std::span<std::byte> dst,
-               std::span<std::byte> scratch, ThreadPool* pool);
+               std::span<std::byte> cache, std::span<std::byte> dst, std::span<std::byte> scratch,
+               ThreadPool* pool);
 
 }  // namespace ciera::codec::host

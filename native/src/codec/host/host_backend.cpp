@@ -39,15 +39,26 @@ class HostBackend final : public CodecBackend {
   MemoryResource& staging_memory() override { return host_memory(); }
   std::uint32_t segment_log2(std::uint64_t) const override { return kRansSegmentLog2; }
 
+  bool supports(ReuseMode) const override { return true; }
+
   std::shared_ptr<void> mark(DeviceStream) override { return nullptr; }
   void start_after(const std::shared_ptr<void>&) override {}
 
   void encode(std::span<EncodeJob> jobs) override {
     for (EncodeJob& job : jobs) {
+      const auto scratch = scratch_.reserve(encode_scratch_bytes(job.params));
       job.result =
-          host::encode(job.params, job.src, as_hashes(job.old_hashes), as_hashes(job.new_hashes),
-                       job.frame, scratch_.reserve(encode_scratch_bytes(job.params)), &pool_);
+          job.params.mode >= ReuseMode::kExponentDelta
+              ? host::encode(job.params, job.src, OwnReference{job.own_reference, job.claim},
+                             job.frame, scratch, &pool_)
+              : host::encode(job.params, job.src, as_hashes(job.old_hashes),
+                             as_hashes(job.new_hashes), job.frame, scratch, &pool_);
     }
+  }
+
+  void store_reference(const FrameParams& params, std::span<const std::byte> src,
+                       std::span<std::byte> reference) override {
+    host::store_reference(params, src, reference, &pool_);
   }
 
   void start_decode(std::span<DecodeJob> jobs) override {
