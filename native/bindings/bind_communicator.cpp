@@ -261,7 +261,7 @@ void bind_communicator(py::module_& module) {
              const std::optional<std::vector<Place>>& out, bool per_segment, std::uintptr_t stream,
              py::object keep, const PyCommunicator::Versions& versions) {
             return self.gather(segments, dtype, src, out, per_segment, stream, std::move(keep),
-                               true);
+                               versions, true);
           },
           py::arg("segments"), py::arg("dtype"), py::arg("src"), py::arg("out"),
           py::arg("per_segment"), py::arg("stream"), py::arg("keep"), py::arg("versions"))
@@ -272,7 +272,7 @@ void bind_communicator(py::module_& module) {
              const std::optional<std::vector<Place>>& out, bool per_segment, std::uintptr_t stream,
              py::object keep, const PyCommunicator::Versions& versions) {
             return self.gather(segments, dtype, src, out, per_segment, stream, std::move(keep),
-                               false);
+                               versions, false);
           },
           py::arg("segments"), py::arg("dtype"), py::arg("src"), py::arg("out"),
           py::arg("per_segment"), py::arg("stream"), py::arg("keep"), py::arg("versions"))

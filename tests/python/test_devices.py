@@ -225,7 +225,7 @@ def test_addresses_are_taken_for_arrays_and_what_they_belong_to_is_held() -> Non
     first, second = ciera.loopback(2)
     options: dict[str, Any] = {
         "reuse": "exponent-block", "coder": "rans", "block_size": 64, "cache_budget_bytes": None,
-        "threads": 1, "backend": "host", "device": 0,
+        "threads": 1, "backend": "host", "device": 0, "effort": "default", "check_versions": False,
     }  # fmt: skip
     comms = [_native.Communicator(one, **options) for one in (first, second)]
     src = np.arange(100, dtype=np.float32)
@@ -233,17 +233,17 @@ def test_addresses_are_taken_for_arrays_and_what_they_belong_to_is_held() -> Non
     place, whole = (src.ctypes.data, src.nbytes), (out.ctypes.data, out.nbytes)
     kept = Stream()
     alive = weakref.ref(kept)
-    call = comms[0].start([("w", 100)], "fp32", place, [whole], False, 0, [kept])
+    call = comms[0].start([("w", 100)], "fp32", place, [whole], False, 0, [kept], [])
     del kept
     assert alive() is not None
-    comms[1].run([("w", 100)], "fp32", src, None, False, 0, None)
+    comms[1].run([("w", 100)], "fp32", src, None, False, 0, None, [])
     call.wait(30)
     assert alive() is None
     assert np.array_equal(out, np.concatenate([src, src]))
     # Two bytes are an array, never an address and a length.
     (alone,) = ciera.loopback(1)
     two = _native.Communicator(alone, **options).run(
-        [("w", 2)], "opaque8", np.array([1, 2], np.uint8), None, False, 0, None
+        [("w", 2)], "opaque8", np.array([1, 2], np.uint8), None, False, 0, None, []
     )
     assert np.array_equal(two.outputs()[0], [1, 2])
 

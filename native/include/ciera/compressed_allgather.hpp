@@ -36,10 +36,10 @@ struct Options {
   Effort effort = Effort::kDefault;                   // of exponent-delta and word-delta
   std::uint32_t block_size = 512;                     // values; a multiple of 8 from 8 to 65536
   std::optional<std::uint64_t> cache_budget_bytes{};  // for all reuse state; nothing = no limit
-  std::size_t threads = 0;           // host codec threads; 0 = cores / ranks on this host
-  Backend backend = Backend::kHost;  // the space of src and out
+  std::size_t threads = 0;  // host codec threads; 0 = cores / ranks on this host
   VersionPolicy versions = VersionPolicy::kTrust;
-  int device = 0;  // ordinal of this rank's GPU, with kCuda
+  Backend backend = Backend::kHost;  // the space of src and out
+  int device = 0;                    // ordinal of this rank's GPU, with kCuda
 };
 
 struct Segment {

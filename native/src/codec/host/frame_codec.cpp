@@ -205,6 +205,7 @@ EncodeResult finish(FrameHeader header, std::span<std::byte> frame, ThreadPool* 
 void require_spans(const FrameParams& params, std::span<const std::byte> src,
                    std::span<std::byte> frame, std::span<std::byte> scratch) {
   require_params(params);
+  require(params.coder != Coder::kNvcompAns, "coder nvcomp-ans exists on GPUs only");
   require(src.size() == params.numel * element_bytes(params.dtype), "src has the wrong size");
   require(frame.size() >= max_frame_bytes(params), "frame is too small");
   require(scratch.size() >= encode_scratch_bytes(params), "scratch is too small");
