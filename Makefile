@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= $(shell nproc)
-CXX_FILES = $(shell git ls-files '*.hpp' '*.cpp')
+CXX_FILES = $(shell git ls-files '*.hpp' '*.cpp' '*.cu' '*.cuh')
 PY_DIRS := python tests bench
 
 .PHONY: demo test test-sanitize bench lint native-tests gtest clean
@@ -38,10 +38,13 @@ gtest:
 	@test -e /usr/include/gtest/gtest.h -a -e /usr/include/zlib.h || \
 	  (apt-get update -qq && apt-get install -y -qq libgtest-dev zlib1g-dev)
 
-# The path leads CMake to the MPI of the virtual environment.
+# The path leads CMake to the MPI of the virtual environment. One GPU architecture is enough to see
+# that the CUDA code compiles, where nvcc is; CUDA_ARCHITECTURES=... builds for another GPU.
+CUDA_ARCHITECTURES ?= 90-real
 native-tests: gtest $(VENV)/.tools
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/cmake -S . -B build/tests -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
-	  -DCIERA_TESTS=ON -DCIERA_PYTHON=OFF -DCIERA_WERROR=ON -DCIERA_MPI=ON
+	  -DCIERA_TESTS=ON -DCIERA_PYTHON=OFF -DCIERA_WERROR=ON -DCIERA_MPI=ON \
+	  -DCMAKE_CUDA_ARCHITECTURES=$(CUDA_ARCHITECTURES)
 	$(BIN)/cmake --build build/tests -j $(JOBS)
 	$(BIN)/ctest --test-dir build/tests --output-on-failure -j $(JOBS)
 
