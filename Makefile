@@ -51,7 +51,7 @@ native-tests: gtest $(VENV)/.tools
 # The native tests under AddressSanitizer and UndefinedBehaviorSanitizer.
 test-sanitize: gtest $(VENV)/.tools
 	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
-	  -DCIERA_TESTS=ON -DCIERA_PYTHON=OFF -DCIERA_MPI=OFF -DCIERA_SANITIZE=address,undefined -DCMAKE_BUILD_TYPE=RelWithDebInfo
+	  -DCIERA_TESTS=ON -DCIERA_PYTHON=OFF -DCIERA_MPI=OFF -DCIERA_CUDA=OFF -DCIERA_SANITIZE=address,undefined -DCMAKE_BUILD_TYPE=RelWithDebInfo
 	$(BIN)/cmake --build build/sanitize -j $(JOBS)
 	$(BIN)/ctest --test-dir build/sanitize --output-on-failure -j $(JOBS)
 

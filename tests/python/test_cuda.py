@@ -13,9 +13,10 @@ from typing import Any
 import ciera
 import numpy as np
 import pytest
+from ciera.cli import GPU_MODES
 from ciera.devices import cuda_support
 from ciera.transports.nccl import library
-from test_allgather import MODES, WORDS, distributions, on_ranks
+from test_allgather import WORDS, distributions, on_ranks
 from test_transports import ONE_GPU, SAMPLE, mpirun
 
 DEVICE = "cuda:0"
@@ -160,7 +161,7 @@ def drift(words: Any, step: int) -> Any:
 
 @pytest.mark.parametrize("world_size", [2, 4, 8])
 @pytest.mark.parametrize("dtype", WORDS)
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", GPU_MODES)
 def test_every_distribution_and_length_round_trips(mode: str, dtype: str, world_size: int) -> None:
     kit = any_kit()
     # 0 and 1; below, at and above a block; not a multiple of 8; several tiles and segments
@@ -219,7 +220,7 @@ def test_torch_types_come_back_detached(torch: Any) -> None:
     on_ranks(2, body)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", GPU_MODES)
 def test_in_place_and_segments(mode: str) -> None:
     kit = any_kit()
     world_size = 3

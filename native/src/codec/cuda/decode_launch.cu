@@ -40,6 +40,10 @@ void launch_decode_as(const DecodeCall& call, int multiprocessors, cudaStream_t 
   if (is_delta(call.expected)) {
     launch_list(call, multiprocessors, stream);
   }
+  if (call.nvcomp != nullptr) {
+    launch_nvcomp_decode(call,
+                         stream);  // before the next kernel puts its exponents in their places
+  }
   // The frame says how long its segments are; the host guesses the sender's choice, and the grid
   // strides over the rest.
   const std::uint64_t segments = rans_segments(call.expected.numel, call.expected.segment_log2);
@@ -48,9 +52,6 @@ void launch_decode_as(const DecodeCall& call, int multiprocessors, cudaStream_t 
         <<<grid_for(ceil_div(segments, kDecodeWarps), 1U << 30), 32 * kDecodeWarps, 0, stream>>>(
             call);
     CIERA_CUDA_TRY(cudaGetLastError());
-  }
-  if (call.nvcomp != nullptr) {
-    launch_nvcomp_decode(call, stream);
   }
   launch_merge_as<Format>(call, multiprocessors, stream);
 }
