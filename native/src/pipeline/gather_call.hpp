@@ -88,6 +88,7 @@ class GatherCall {
   std::vector<Buffer> owned_;
   std::vector<std::span<std::byte>> outputs_;
   bool received_in_place_ = false;
+  std::uint64_t sent_bytes_ = 0;     // of the exchange: the payload and what pads it
   bool exchange_on_stream_ = false;  // enqueued: only wait_exchange tells whether it succeeded
   std::shared_ptr<void> ready_;      // what the caller's stream held when the call was made
   std::uint64_t encode_ns_ = 0;

@@ -1,5 +1,6 @@
 // SIZE and EXCHANGE: the rows ranks agree by, and the payloads.
 #include <algorithm>
+#include <numeric>
 
 #include "pipeline/gather_call.hpp"
 #include "pipeline/payload.hpp"
@@ -117,7 +118,13 @@ void GatherCall::exchange(const std::vector<SizeRow>& rows) {
   };
   const std::uint64_t most = *std::ranges::max_element(counts);
   const std::uint64_t least = *std::ranges::min_element(counts);
-  auto form = policy::plan_exchange(least, most, engine_.transport->count_support());
+  const std::uint64_t sum = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+  // Where the exchange itself runs: a transport of host memory moves a GPU's frames through it.
+  const bool on_gpu = engine_.backend->kind() == Backend::kCuda &&
+                      engine_.transport->moves_device_memory() && !bare_flat;
+  auto form =
+      policy::plan_exchange({least, most, sum, counts.size()}, engine_.transport->count_support(),
+                            on_gpu ? Backend::kCuda : Backend::kHost);
   if (form == policy::ExchangeForm::kEqual && aligned(most) != most) {
     form = policy::ExchangeForm::kPadded;
   }
@@ -138,6 +145,7 @@ void GatherCall::exchange(const std::vector<SizeRow>& rows) {
     engine_.backend->zero(own.subspan(payload_.size()));
     send = own;
   }
+  sent_bytes_ = send.size();
   transfer(form, send, recv, counts, offsets);
   for (std::size_t r = 0; r < counts.size(); ++r) {
     payload_of_.push_back(recv.subspan(offsets[r], counts[r]));

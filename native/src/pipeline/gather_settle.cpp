@@ -231,7 +231,7 @@ void GatherCall::count() {
     Stats one{.calls = 1, .values = numel, .raw_bytes = numel * width, .wire_bytes = part.bytes};
     if (s == 0) {
       one.control_bytes = control_.sent_bytes();
-      one.wire_bytes += control_.sent_bytes() + (payload_.size() - parts_bytes);
+      one.wire_bytes += control_.sent_bytes() + (sent_bytes_ - parts_bytes);
       one.encode_ns = encode_ns_;
       one.exchange_ns = exchange_ns_;
       one.decode_ns = decode_ns_;

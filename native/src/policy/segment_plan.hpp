@@ -30,12 +30,25 @@ inline SegmentPlan plan_segment(const Options& options, DType dtype, cache::Resi
 // counts where the transport has them, else an equal all-gather padded to the largest.
 enum class ExchangeForm : std::uint8_t { kEqual, kPadded, kPerRankCounts };
 
-inline ExchangeForm plan_exchange(std::uint64_t min_bytes, std::uint64_t max_bytes,
-                                  CountSupport support) {
-  if (max_bytes == min_bytes) {
+// Per-rank counts on a GPU are grouped broadcasts, which take longer than one all-gather of the
+// same bytes: padding is better while it adds less than this part of them.
+inline constexpr std::uint64_t kPaddedPart = 32;
+
+struct PayloadSizes {
+  std::uint64_t least = 0;
+  std::uint64_t most = 0;
+  std::uint64_t sum = 0;
+  std::uint64_t ranks = 1;
+};
+
+inline ExchangeForm plan_exchange(const PayloadSizes& sizes, CountSupport support, Backend where) {
+  if (sizes.most == sizes.least) {
     return ExchangeForm::kEqual;
   }
-  return support == CountSupport::kPerRank ? ExchangeForm::kPerRankCounts : ExchangeForm::kPadded;
+  const std::uint64_t padding = sizes.most * sizes.ranks - sizes.sum;
+  const bool cheap = where == Backend::kCuda && padding < sizes.sum / kPaddedPart;
+  return support == CountSupport::kPerRank && !cheap ? ExchangeForm::kPerRankCounts
+                                                     : ExchangeForm::kPadded;
 }
 
 }  // namespace ciera::policy

@@ -118,15 +118,17 @@ TEST(Allgather, GathersSegmentsOfMixedKnownAndNewShards) {
 }
 
 TEST(Allgather, CountsEveryByteItSends) {
-  on_ranks(2, [](std::size_t rank, auto inner) {
-    auto recording = std::make_shared<RecordingTransport>(inner, CountSupport::kPerRank);
-    CompressedAllgather comm(recording, {});
-    for (std::size_t step = 0; step < 3; ++step) {
-      const auto own = weights(rank, step, 5000);
-      comm.allgather({.segments = {{"x", 2000}, {"y", 3000}}, .src = bytes(own)});
-    }
-    EXPECT_EQ(comm.stats().wire_bytes, recording->sent_bytes());
-  });
+  for (const CountSupport support : {CountSupport::kPerRank, CountSupport::kEqualOnly}) {
+    on_ranks(2, [support](std::size_t rank, auto inner) {
+      auto recording = std::make_shared<RecordingTransport>(inner, support);
+      CompressedAllgather comm(recording, {});
+      for (std::size_t step = 0; step < 3; ++step) {
+        const auto own = weights(rank, step, 5000);  // frames of the two ranks differ in length
+        comm.allgather({.segments = {{"x", 2000}, {"y", 3000}}, .src = bytes(own)});
+      }
+      EXPECT_EQ(comm.stats().wire_bytes, recording->sent_bytes());
+    });
+  }
 }
 
 TEST(Allgather, RunsAsyncCallsInOrder) {
