@@ -10,6 +10,7 @@ from typing import Any
 
 from ciera import _native
 from ciera.errors import ArgumentError, TransportError
+from ciera.transports import seconds
 
 _LIBRARY_VARIABLE = "CIERA_NCCL_LIBRARY"
 
@@ -153,4 +154,4 @@ def nccl(
         raise ArgumentError("without a source, unique_id, rank and world_size are all needed")
     point_to_wheel()
     device = _default_device(None) if device is None else device
-    return _native.nccl(unique_id, rank, world_size, device, timeout)
+    return _native.nccl(unique_id, rank, world_size, device, seconds(timeout))
