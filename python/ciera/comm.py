@@ -93,9 +93,10 @@ class Handle:
                 label = f"shard {_shown(self._named[0][0])}, rank {self._rank}"
                 raise ArgumentError(f"{label}: {error}") from error
         self._call.wait(timeout)
-        finish, self._finish = self._finish, None
+        finish = self._finish
         if finish is not None:
             self._out = _finished(finish, self._call, self._named)
+            self._finish = None
         return self._out
 
     @property

@@ -278,7 +278,7 @@ assert seen == [1]
 
 
 FORKED = """
-transports = ciera.loopback(2)
+transports, spare = ciera.loopback(2), ciera.loopback(2)
 comms = [ciera.CompressedAllgather(one, threads=3) for one in transports]
 handle = comms[0].allgather_async('w', shard)
 result = comms[1].allgather('w', shard)
@@ -290,7 +290,9 @@ if child == 0:
     comm = comms[0]
     for use in (lambda: comm.allgather('w', shard), lambda: comm.allgather_async('w', shard),
                 lambda: comm.allgather('w', [1]), comm.close, comm.reset, comm.stats,
-                comm.memory, pending.wait, pending.done):
+                comm.memory, pending.wait, pending.done,
+                lambda: spare[0].allgather(b"1", bytearray(2)),
+                lambda: ciera.CompressedAllgather(spare[1]).allgather('w', shard)):
         try:
             use()
         except ciera.ClosedError as error:
@@ -298,7 +300,8 @@ if child == 0:
             assert "after fork" in str(error)
         else:
             raise SystemExit("a fork used it")
-    del comm, comms[:], transports[:], pending, handle, result, use
+    spare[0].abort('nobody hears it')
+    del comm, comms[:], transports[:], spare[:], pending, handle, result, use
     with ciera.CompressedAllgather(ciera.loopback(1)[0]) as own:
         assert own.allgather('w', shard).size == 100
     sys.exit(7)

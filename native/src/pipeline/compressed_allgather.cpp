@@ -232,7 +232,10 @@ class CompressedAllgather::Impl : public std::enable_shared_from_this<Impl> {
 
   void abandon(const std::string& reason) {
     lifeline_->abandon(reason);
-    worker_.idle_within(kMoment);  // most transports let go at once
+    // Most transports let go at once: the worker, or a thread that is inside.
+    if (worker_.idle_within(kMoment) && run_mutex_.try_lock_for(kMoment)) {
+      run_mutex_.unlock();
+    }
   }
 
   void close(std::optional<nanoseconds> patience) {

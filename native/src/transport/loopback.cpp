@@ -1,5 +1,7 @@
 #include "ciera/loopback.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
@@ -28,6 +30,11 @@ class Hub {
   using Check = std::function<void()>;
 
   void arrive(std::uint32_t rank, Offer offer, const Check& check) {
+    if (process_ != getpid()) {
+      throw Error(ErrorCode::kClosed, "loopback transport: made in another process (pid " +
+                                          std::to_string(process_) +
+                                          "); make a new one after fork");
+    }
     std::unique_lock lock(mutex_);
     throw_if_poisoned();
     offers_[rank] = std::move(offer);
@@ -44,6 +51,9 @@ class Hub {
   std::uint32_t world() const { return static_cast<std::uint32_t>(offers_.size()); }
 
   void poison(ErrorCode code, const std::string& reason) {
+    if (process_ != getpid()) {
+      return;  // whoever held the mutex at the fork is not here to give it back
+    }
     const std::lock_guard lock(mutex_);
     poison_locked(code, reason);
   }
@@ -108,6 +118,7 @@ class Hub {
   }
 
   static constexpr std::chrono::milliseconds kSlice{50};
+  const pid_t process_ = getpid();
   const std::chrono::nanoseconds timeout_;
   std::mutex mutex_;
   std::condition_variable changed_;
