@@ -8,7 +8,12 @@ PY_DIRS := python tests bench
 
 .PHONY: demo test test-sanitize bench lint native-tests gtest clean
 
+# Debian keeps both apart from python3.
 $(BIN)/python:
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "$(PYTHON) makes no virtual environments; as root: apt-get install python3-venv" >&2; exit 1; }
+	@$(PYTHON) -c 'import os, sysconfig as s; exit(not os.path.exists(s.get_path("include") + "/Python.h"))' || \
+	  { echo "$(PYTHON) has no Python.h; as root: apt-get install python3-dev" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
 # Rebuilt when anything that goes into the package changed.
@@ -35,8 +40,9 @@ lint: $(VENV)/.installed $(VENV)/.tools
 
 # GoogleTest and zlib come from Debian; everything else from the virtual environment.
 gtest:
-	@test -e /usr/include/gtest/gtest.h -a -e /usr/include/zlib.h || \
-	  (apt-get update -qq && apt-get install -y -qq libgtest-dev zlib1g-dev)
+	@if test -e /usr/include/gtest/gtest.h -a -e /usr/include/zlib.h; then :; \
+	elif test "$$(id -u)" = 0; then apt-get update -qq && apt-get install -y -qq libgtest-dev zlib1g-dev; \
+	else echo "the native tests need GoogleTest and zlib; as root: apt-get install libgtest-dev zlib1g-dev" >&2; exit 1; fi
 
 # The path leads CMake to the MPI of the virtual environment. One GPU architecture is enough to see
 # that the CUDA code compiles, where nvcc is; CUDA_ARCHITECTURES=... builds for another GPU.

@@ -1,5 +1,6 @@
-#include <algorithm>
-#include <iterator>
+#include <unistd.h>
+
+#include <exception>
 #include <utility>
 #include <variant>
 
@@ -15,50 +16,112 @@ namespace {
 // (an array may look like a sequence of two numbers: the buffer comes first).
 using Place = std::variant<py::buffer, std::pair<std::uintptr_t, std::size_t>>;
 
-// A call and the Python objects whose memory it borrows.
+// The Python objects whose memory a call borrows.
+struct Borrowed {
+  std::vector<py::buffer_info> buffers;
+  py::object keep;
+};
+
+// Let go by whoever is last, the caller or the thread that completes the call.
+std::shared_ptr<Borrowed> make_borrowed(py::object keep) {
+  return {new Borrowed{{}, std::move(keep)}, [](Borrowed* borrowed) {
+            if (!finalizing()) {
+              const py::gil_scoped_acquire gil;
+              delete borrowed;
+            }
+          }};
+}
+
+std::span<std::byte> borrow(Borrowed& borrowed, const Place& place, bool writable) {
+  if (const auto* memory = std::get_if<std::pair<std::uintptr_t, std::size_t>>(&place)) {
+    return {reinterpret_cast<std::byte*>(memory->first), memory->second};
+  }
+  borrowed.buffers.push_back(std::get<py::buffer>(place).request(writable));
+  return bytes_of(borrowed.buffers.back());
+}
+
 class PyCall {
  public:
-  PyCall() = default;
+  PyCall(std::shared_ptr<Call> call, std::shared_ptr<Borrowed> borrowed, bool on_gpu)
+      : call_(std::move(call)), borrowed_(std::move(borrowed)), on_gpu_(on_gpu) {}
   ~PyCall() {
-    const py::gil_scoped_release release;  // giving back GPU memory waits for the GPU
-    call.reset();
+    if (process_ != getpid()) {
+      new std::shared_ptr<Call>(std::move(call_));  // a fork has none of its threads
+      return;
+    }
+    borrowed_.reset();
+    const NoGil no_gil;  // giving back GPU memory waits for the GPU
+    call_.reset();
   }
   PyCall(const PyCall&) = delete;
   PyCall& operator=(const PyCall&) = delete;
 
-  std::span<std::byte> borrow(const Place& place, bool writable) {
-    if (const auto* memory = std::get_if<std::pair<std::uintptr_t, std::size_t>>(&place)) {
-      return {reinterpret_cast<std::byte*>(memory->first), memory->second};
+  bool done() {
+    require_own_process();
+    const bool is_done = call_->done();
+    if (is_done) {
+      borrowed_.reset();  // the results live on without it
     }
-    buffers.push_back(std::get<py::buffer>(place).request(writable));
-    return bytes_of(buffers.back());
+    return is_done;
   }
 
-  // Once the call is complete it needs nothing of the caller's, but its results may live on.
-  void give_back_when_done() {
-    if (call->done()) {
-      const auto old_buffers = std::exchange(buffers, {});  // letting go may run Python code
-      const py::object old_keep = std::exchange(keep, py::none());
+  void wait(std::optional<double> timeout_s) {
+    require_own_process();
+    const auto limit = timeout_s ? std::optional(duration_of(*timeout_s)) : std::nullopt;
+    std::exception_ptr failure;
+    {
+      const NoGil no_gil;
+      try {
+        call_->wait(limit);
+      } catch (...) {
+        failure = std::current_exception();
+      }
+    }
+    done();
+    if (failure) {
+      std::rethrow_exception(failure);
     }
   }
 
-  std::shared_ptr<Call> call;
-  std::vector<py::buffer_info> buffers;
-  py::object keep = py::none();
-  bool on_gpu = false;
+  const std::vector<std::span<std::byte>>& outputs() const { return call_->outputs(); }
+  bool on_gpu() const { return on_gpu_; }
+
+ private:
+  void require_own_process() const {
+    if (process_ != getpid()) {
+      throw Error(ErrorCode::kClosed, "the call was made in another process (pid " +
+                                          std::to_string(process_) +
+                                          "); make a new communicator after fork");
+    }
+  }
+
+  const pid_t process_ = getpid();
+  std::shared_ptr<Call> call_;
+  std::shared_ptr<Borrowed> borrowed_;
+  bool on_gpu_;
 };
 
 class PyCommunicator {
  public:
   PyCommunicator(std::shared_ptr<Transport> transport, const Options& options)
       : on_gpu_(options.backend == Backend::kCuda), device_(options.device) {
-    const py::gil_scoped_release release;  // the first use of a GPU takes long
-    comm_ = std::make_unique<CompressedAllgather>(std::move(transport), options);
+    std::shared_ptr<Interrupt> interrupt = make_interrupt();
+    const NoGil no_gil;  // the first use of a GPU takes long
+    comm_ =
+        std::make_unique<CompressedAllgather>(std::move(transport), options, std::move(interrupt));
   }
 
   ~PyCommunicator() {
-    // The worker may need the GIL (callback transports) and borrows the buffers of `under_way_`.
-    const py::gil_scoped_release release;
+    try {
+      finalizing() ? leave(0) : close({});
+    } catch (py::error_already_set& interrupt) {
+      // A destructor cannot raise: the signal comes again right after it.
+      interrupt.matches(PyExc_KeyboardInterrupt) ? PyErr_SetInterrupt()
+                                                 : interrupt.discard_as_unraisable("ciera");
+    } catch (const Error&) {
+      // In a fork, or while another thread is inside: nothing to wait for.
+    }
+    const NoGil no_gil;
     comm_.reset();
   }
   PyCommunicator(const PyCommunicator&) = delete;
@@ -67,77 +130,85 @@ class PyCommunicator {
   using Versions = std::vector<std::optional<Version>>;
   using Segments = std::vector<std::pair<ShardId, std::uint64_t>>;
 
-  std::shared_ptr<PyCall> gather(const Segments& segments, const std::string& dtype,
-                                 const Place& src, const std::optional<std::vector<Place>>& out,
-                                 bool per_segment, std::uintptr_t stream, py::object keep,
-                                 const Versions& versions, bool async) {
-    auto result = std::make_shared<PyCall>();
-    result->on_gpu = on_gpu_;
-    result->keep = std::move(keep);
-    GatherRequest request{.segments = to_segments(segments),
-                          .dtype = parse_dtype(dtype),
-                          .src = result->borrow(src, false),
-                          .out = {},
-                          .layout = per_segment ? OutputLayout::kPerSegment : OutputLayout::kFlat,
-                          .stream = {reinterpret_cast<void*>(stream), device_},
-                          .versions = versions};
-    for (const Place& place : out.value_or(std::vector<Place>{})) {
-      request.out.push_back(result->borrow(place, true));
+  struct Arguments {
+    const Segments& segments;
+    const std::string& dtype;
+    const std::string& element_type;
+    const Place& src;
+    const std::optional<std::vector<Place>>& out;
+    bool per_segment;
+    std::uintptr_t stream;
+    py::object keep;
+    const Versions& versions;
+  };
+
+  std::shared_ptr<PyCall> gather(const Arguments& arguments, bool async) {
+    const auto borrowed = make_borrowed(arguments.keep);
+    GatherRequest request{
+        .segments = to_segments(arguments.segments),
+        .dtype = parse_dtype(arguments.dtype),
+        .src = borrow(*borrowed, arguments.src, false),
+        .out = {},
+        .layout = arguments.per_segment ? OutputLayout::kPerSegment : OutputLayout::kFlat,
+        .stream = {reinterpret_cast<void*>(arguments.stream), device_},
+        .versions = arguments.versions,
+        .element_type = arguments.element_type,
+        .owner = borrowed};
+    if (arguments.out) {
+      for (const Place& place : *arguments.out) {
+        request.out.push_back(borrow(*borrowed, place, true));
+      }
     }
+    std::shared_ptr<Call> call;
     {
-      const py::gil_scoped_release release;
-      result->call =
+      const NoGil no_gil;
+      call =
           async ? comm_->allgather_async(std::move(request)) : comm_->allgather(std::move(request));
     }
-    forget_finished();
-    if (async) {
-      under_way_.push_back(result);
-    } else {
-      result->give_back_when_done();
-    }
-    return result;
+    return std::make_shared<PyCall>(std::move(call), async ? borrowed : nullptr, on_gpu_);
   }
 
   void reject(const Segments& segments, const std::string& message) {
-    const py::gil_scoped_release release;
+    const NoGil no_gil;
     comm_->reject(to_segments(segments), message);
   }
 
   void reset(const std::optional<ShardId>& shard_id) {
-    const py::gil_scoped_release release;
+    const NoGil no_gil;
     shard_id ? comm_->reset(*shard_id) : comm_->reset();
   }
 
   Stats stats(const std::optional<ShardId>& shard_id) const {
-    const py::gil_scoped_release release;
+    const NoGil no_gil;
     return shard_id ? comm_->stats(*shard_id) : comm_->stats();
   }
 
   Memory memory() const {
-    const py::gil_scoped_release release;
+    const NoGil no_gil;
     return comm_->memory();
   }
 
-  void close() {
-    {
-      const py::gil_scoped_release release;
-      comm_->close();
+  void close(std::optional<double> patience_s) {
+    const auto patience = patience_s ? std::optional(duration_of(*patience_s)) : std::nullopt;
+    const NoGil no_gil;
+    comm_->close(patience);
+  }
+
+  // For the end of the interpreter: nothing of this communicator runs afterwards.
+  void leave(double patience_s) {
+    try {
+      close(patience_s);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kConcurrentCall) {  // a daemon thread is inside
+        const NoGil no_gil;
+        comm_->abandon("the interpreter exits");
+      }
     }
-    forget_finished();
   }
 
   const CompressedAllgather& native() const { return *comm_; }
 
  private:
-  // The calls go after the list is whole again: their end gives up the GIL.
-  void forget_finished() {
-    const auto finished = std::partition(under_way_.begin(), under_way_.end(),
-                                         [](const auto& call) { return !call->call->done(); });
-    const std::vector<std::shared_ptr<PyCall>> going(std::make_move_iterator(finished),
-                                                     std::make_move_iterator(under_way_.end()));
-    under_way_.erase(finished, under_way_.end());
-  }
-
   static std::vector<Segment> to_segments(const Segments& segments) {
     std::vector<Segment> converted;
     for (const auto& [id, numel] : segments) {
@@ -146,8 +217,6 @@ class PyCommunicator {
     return converted;
   }
 
-  std::vector<std::shared_ptr<PyCall>>
-      under_way_;  // keeps borrowed buffers alive if the caller drops the handle
   bool on_gpu_;
   int device_;
   std::unique_ptr<CompressedAllgather> comm_;
@@ -193,8 +262,8 @@ py::dict to_dict(const Memory& memory) {
 py::list outputs(const std::shared_ptr<PyCall>& self) {
   py::list arrays;
   const py::object owner = py::cast(self);
-  for (const auto& bytes : self->call->outputs()) {
-    if (self->on_gpu) {
+  for (const auto& bytes : self->outputs()) {
+    if (self->on_gpu()) {
       arrays.append(py::make_tuple(reinterpret_cast<std::uintptr_t>(bytes.data()), bytes.size()));
       continue;
     }
@@ -206,21 +275,8 @@ py::list outputs(const std::shared_ptr<PyCall>& self) {
 
 void bind_call(py::module_& module) {
   py::classh<PyCall>(module, "Call")
-      .def("done", [](const PyCall& self) { return self.call->done(); })
-      .def(
-          "wait",
-          [](PyCall& self, std::optional<double> timeout_s) {
-            const auto limit = timeout_s ? std::optional(duration_of(*timeout_s)) : std::nullopt;
-            try {
-              const py::gil_scoped_release release;
-              self.call->wait(limit);
-            } catch (const Error&) {
-              self.give_back_when_done();
-              throw;
-            }
-            self.give_back_when_done();
-          },
-          py::arg("timeout_s") = py::none())
+      .def("done", &PyCall::done)
+      .def("wait", &PyCall::wait, py::arg("timeout_s") = py::none())
       .def("outputs", &outputs);
 }
 
@@ -255,27 +311,18 @@ void bind_communicator(py::module_& module) {
           "world_size",
           [](const PyCommunicator& self) { return value(self.native().world_size()); })
       .def(
-          "start",
+          "gather",
           [](PyCommunicator& self, const PyCommunicator::Segments& segments,
-             const std::string& dtype, const Place& src,
+             const std::string& dtype, const std::string& element_type, const Place& src,
              const std::optional<std::vector<Place>>& out, bool per_segment, std::uintptr_t stream,
-             py::object keep, const PyCommunicator::Versions& versions) {
-            return self.gather(segments, dtype, src, out, per_segment, stream, std::move(keep),
-                               versions, true);
+             py::object keep, const PyCommunicator::Versions& versions, bool async) {
+            return self.gather({segments, dtype, element_type, src, out, per_segment, stream,
+                                std::move(keep), versions},
+                               async);
           },
-          py::arg("segments"), py::arg("dtype"), py::arg("src"), py::arg("out"),
-          py::arg("per_segment"), py::arg("stream"), py::arg("keep"), py::arg("versions"))
-      .def(
-          "run",
-          [](PyCommunicator& self, const PyCommunicator::Segments& segments,
-             const std::string& dtype, const Place& src,
-             const std::optional<std::vector<Place>>& out, bool per_segment, std::uintptr_t stream,
-             py::object keep, const PyCommunicator::Versions& versions) {
-            return self.gather(segments, dtype, src, out, per_segment, stream, std::move(keep),
-                               versions, false);
-          },
-          py::arg("segments"), py::arg("dtype"), py::arg("src"), py::arg("out"),
-          py::arg("per_segment"), py::arg("stream"), py::arg("keep"), py::arg("versions"))
+          py::arg("segments"), py::arg("dtype"), py::arg("element_type"), py::arg("src"),
+          py::arg("out"), py::arg("per_segment"), py::arg("stream"), py::arg("keep"),
+          py::arg("versions"), py::kw_only(), py::arg("async_op"))
       .def("reject", &PyCommunicator::reject, py::arg("segments"), py::arg("message"))
       .def("reset", &PyCommunicator::reset, py::arg("shard_id") = py::none())
       .def(
@@ -285,7 +332,8 @@ void bind_communicator(py::module_& module) {
           },
           py::arg("shard_id") = py::none())
       .def("memory", [](const PyCommunicator& self) { return to_dict(self.memory()); })
-      .def("close", &PyCommunicator::close);
+      .def("close", &PyCommunicator::close, py::arg("patience_s") = py::none())
+      .def("leave", &PyCommunicator::leave, py::arg("patience_s"));
 }
 
 }  // namespace ciera::bindings

@@ -101,7 +101,7 @@ class DlpackView {
 void bind_devices(py::module_& module) {
   module.def("cuda_support", [] {
     const DeviceSupport support = [] {
-      const py::gil_scoped_release release;
+      const NoGil no_gil;
       return cuda_support();
     }();
     return py::make_tuple(support.available, support.detail);
@@ -109,7 +109,7 @@ void bind_devices(py::module_& module) {
   module.def(
       "device_of",
       [](std::uintptr_t pointer) {
-        const py::gil_scoped_release release;
+        const NoGil no_gil;
         return device_of(reinterpret_cast<const void*>(pointer));
       },
       py::arg("pointer"));

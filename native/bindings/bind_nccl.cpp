@@ -1,4 +1,3 @@
-#include <chrono>
 #include <cstring>
 
 #include "bindings.hpp"
@@ -9,10 +8,6 @@ namespace ciera::bindings {
 namespace py = pybind11;
 
 namespace {
-
-std::chrono::nanoseconds nanoseconds_of(double seconds) {
-  return std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
-}
 
 NcclUniqueId parse_unique_id(const py::bytes& bytes) {
   const std::string_view text(bytes);
@@ -28,7 +23,7 @@ NcclUniqueId parse_unique_id(const py::bytes& bytes) {
 py::bytes unique_id() {
   NcclUniqueId id{};
   {
-    const py::gil_scoped_release release;  // opens the network interfaces
+    const NoGil no_gil;  // opens the network interfaces
     id = make_nccl_unique_id();
   }
   return {reinterpret_cast<const char*>(id.bytes.data()), id.bytes.size()};
@@ -39,7 +34,7 @@ py::bytes unique_id() {
 void bind_nccl(py::module_& module) {
   module.def("nccl_library", [] {
     const NcclLibrary library = [] {
-      const py::gil_scoped_release release;
+      const NoGil no_gil;
       return nccl_library();
     }();
     return py::make_tuple(library.available, library.detail);
@@ -50,16 +45,18 @@ void bind_nccl(py::module_& module) {
       [](const py::bytes& bytes, std::uint32_t rank, std::uint32_t world_size, int device,
          double timeout_s) {
         const NcclUniqueId id = parse_unique_id(bytes);
-        const py::gil_scoped_release release;
-        return make_nccl(id, Rank{rank}, WorldSize{world_size}, device, nanoseconds_of(timeout_s));
+        const NoGil no_gil;
+        return inert_after_fork(
+            make_nccl(id, Rank{rank}, WorldSize{world_size}, device, duration_of(timeout_s)));
       },
       py::arg("unique_id"), py::arg("rank"), py::arg("world_size"), py::arg("device"),
       py::arg("timeout_s"));
   module.def(
       "adopt_nccl",
       [](std::uintptr_t comm_pointer, int device, double timeout_s) {
-        const py::gil_scoped_release release;
-        return adopt_nccl(reinterpret_cast<void*>(comm_pointer), device, nanoseconds_of(timeout_s));
+        const NoGil no_gil;
+        return inert_after_fork(
+            adopt_nccl(reinterpret_cast<void*>(comm_pointer), device, duration_of(timeout_s)));
       },
       py::arg("comm_pointer"), py::arg("device"), py::arg("timeout_s"));
 }

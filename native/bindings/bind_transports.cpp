@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <vector>
 
 #include "bindings.hpp"
@@ -20,7 +21,8 @@ class CallbackTransport final : public Transport {
         name_(impl_.attr("name").cast<std::string>()),
         local_world_size_(impl_.attr("local_world_size").cast<std::uint32_t>()),
         count_support_(impl_.attr("supports_counts").cast<bool>() ? CountSupport::kPerRank
-                                                                  : CountSupport::kEqualOnly) {
+                                                                  : CountSupport::kEqualOnly),
+        interruptible_(py::getattr(impl_, "interruptible", py::bool_(false)).cast<bool>()) {
     if (world_size_ == 0 || world_size_ > 65535 || rank_ >= world_size_) {
       throw Error(ErrorCode::kArgument, "transport '" + name_ + "': rank " + std::to_string(rank_) +
                                             " of " + std::to_string(world_size_) +
@@ -28,6 +30,10 @@ class CallbackTransport final : public Transport {
     }
   }
   ~CallbackTransport() override {
+    if (finalizing()) {
+      impl_.release();  // goes with the process
+      return;
+    }
     const py::gil_scoped_acquire gil;
     impl_ = py::object();
   }
@@ -54,6 +60,9 @@ class CallbackTransport final : public Transport {
     });
   }
 
+  // Python looks for signals itself, where its code waits in Python.
+  bool ask_while_waiting(std::function<void()>) override { return interruptible_; }
+
   void abort(std::string_view reason) override {
     call([&] { impl_.attr("abort")(std::string(reason)); });
   }
@@ -73,10 +82,16 @@ class CallbackTransport final : public Transport {
 
   template <class Body>
   void call(Body body) {
+    if (finalizing()) {
+      throw Error(ErrorCode::kTransport, name_ + " transport: the interpreter is exiting");
+    }
     const py::gil_scoped_acquire gil;
     try {
       body();
     } catch (py::error_already_set& raised) {
+      if (!raised.matches(PyExc_Exception)) {
+        throw;  // KeyboardInterrupt: not the transport's
+      }
       const py::object deadline = py::module_::import("ciera.errors").attr("DeadlineError");
       const ErrorCode code =
           raised.matches(deadline) ? ErrorCode::kDeadline : ErrorCode::kTransport;
@@ -90,6 +105,7 @@ class CallbackTransport final : public Transport {
   std::string name_;
   std::uint32_t local_world_size_;
   CountSupport count_support_;
+  bool interruptible_;
 };
 
 // Waits for peers in native code hold no GIL; a callback takes it itself.
@@ -113,7 +129,7 @@ void bind_transport_class(py::module_& module) {
                throw Error(ErrorCode::kArgument,
                            "recv must hold world_size times the bytes of send");
              }
-             const py::gil_scoped_release release;
+             const NoGil no_gil;
              self.allgather(from_bytes, to_bytes);
            })
       .def("allgatherv",
@@ -127,11 +143,11 @@ void bind_transport_class(py::module_& module) {
              const auto to = recv.request(true);
              const auto from_bytes = bytes_of(from);
              const auto to_bytes = bytes_of(to);
-             const py::gil_scoped_release release;
+             const NoGil no_gil;
              self.allgatherv(from_bytes, to_bytes, counts, offsets);
            })
       .def("abort", [](Transport& self, const std::string& reason) {
-        const py::gil_scoped_release release;
+        const NoGil no_gil;
         self.abort(reason);
       });
 }
@@ -143,13 +159,16 @@ void bind_transports(py::module_& module) {
   module.def(
       "loopback",
       [](std::uint32_t world_size, double timeout_s) {
-        return make_loopback(WorldSize{world_size}, duration_of(timeout_s));
+        std::vector<std::shared_ptr<Transport>> transports =
+            make_loopback(WorldSize{world_size}, duration_of(timeout_s));
+        std::ranges::transform(transports, transports.begin(), &inert_after_fork);
+        return transports;
       },
       py::arg("world_size"), py::arg("timeout_s"));
   module.def(
       "callback_transport",
       [](py::object impl) -> std::shared_ptr<Transport> {
-        return std::make_shared<CallbackTransport>(std::move(impl));
+        return inert_after_fork(std::make_shared<CallbackTransport>(std::move(impl)));
       },
       py::arg("impl"));
 }

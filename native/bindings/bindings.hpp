@@ -6,6 +6,7 @@
 #include <pybind11/stl.h>
 
 #include <chrono>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -26,6 +27,28 @@ Coder parse_coder(const std::string& text);
 Effort parse_effort(const std::string& text);
 DType parse_dtype(const std::string& text);
 Backend parse_backend(const std::string& text);
+
+// Whether the interpreter has begun to end: threads must not enter it any more.
+bool finalizing();
+
+// Lets other threads run Python while this one is in native code.
+class NoGil {
+ public:
+  NoGil() : was_finalizing_(finalizing()), state_(PyEval_SaveThread()) {}
+  ~NoGil();
+  NoGil(const NoGil&) = delete;
+  NoGil& operator=(const NoGil&) = delete;
+
+ private:
+  bool was_finalizing_;  // then this is the thread that ends it
+  PyThreadState* state_;
+};
+
+// Python's signals, for waits of the main thread.
+std::shared_ptr<Interrupt> make_interrupt();
+
+// A transport that is left alone in forked processes, which have none of its threads.
+std::shared_ptr<Transport> inert_after_fork(std::shared_ptr<Transport> transport);
 
 void bind_errors(pybind11::module_& module);
 void bind_transports(pybind11::module_& module);

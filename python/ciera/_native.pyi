@@ -8,7 +8,7 @@ __version__: str
 WIRE_VERSION: int
 
 Buffer = Any
-Place = Any  # a buffer, or (address, bytes) of GPU memory
+Place = Any  # a buffer, or (address, bytes)
 
 class Transport:
     @property
@@ -107,30 +107,23 @@ class Communicator:
     def rank(self) -> int: ...
     @property
     def world_size(self) -> int: ...
-    def start(
+    def gather(
         self,
         segments: Sequence[tuple[str | int, int]],
         dtype: str,
+        element_type: str,
         src: Place,
         out: Sequence[Place] | None,
         per_segment: bool,
         stream: int,
         keep: object,
         versions: Sequence[str | int | None],
-    ) -> Call: ...
-    def run(
-        self,
-        segments: Sequence[tuple[str | int, int]],
-        dtype: str,
-        src: Place,
-        out: Sequence[Place] | None,
-        per_segment: bool,
-        stream: int,
-        keep: object,
-        versions: Sequence[str | int | None],
+        *,
+        async_op: bool,
     ) -> Call: ...
     def reject(self, segments: Sequence[tuple[str | int, int]], message: str) -> None: ...
     def reset(self, shard_id: str | int | None = None) -> None: ...
     def stats(self, shard_id: str | int | None = None) -> dict[str, int]: ...
     def memory(self) -> dict[str, int]: ...
-    def close(self) -> None: ...
+    def close(self, patience_s: float | None = None) -> None: ...
+    def leave(self, patience_s: float) -> None: ...

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ciera.cuda_arrays import GpuArray, device_result, gpu_array, torch_array
+from ciera.cuda_arrays import GpuArray, device_result, gpu_array, is_cupy, torch_array
 from ciera.devices import CPU, Device
-from ciera.errors import ArgumentError, WrongDeviceError
+from ciera.errors import ArgumentError, CieraError, WrongDeviceError
 
 _FLOATS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _WIDTHS = {"bf16": 2, "fp16": 2, "fp32": 4}
@@ -20,29 +20,50 @@ DTYPES = tuple(_WIDTHS)
 Bytes = npt.NDArray[np.uint8]
 
 
-@dataclass(frozen=True)
-class View:
-    """A caller's 1-D array: bytes, wire dtype, length, and how to make a result of its type."""
+class Maker(NamedTuple):
+    """Makes results of the type of a caller's array, without holding on to that array."""
 
-    data: Bytes | tuple[int, int]  # of GPU memory: address and bytes
-    dtype: str
-    numel: int
-    like: Any  # the array itself
-    gpu: GpuArray | None = None
+    dtype: Any  # numpy's or torch's; of the library's own GPU arrays the name
+    itemsize: int
+    torch_device: Any = None  # of a torch tensor
+    gpu_kind: str | None = None  # "torch", "cupy" or "own", on a GPU
 
-    def result(self, data: Any, owner: object, device: Device) -> Any:
-        """An array of the caller's type over ``data``, which is ``owner``'s, without a copy."""
-        if self.gpu is not None:
+    @property
+    def in_torch_memory(self) -> bool:
+        """Whether results are torch tensors in host memory."""
+        return self.torch_device is not None and self.gpu_kind is None
+
+    def array(self, data: Any, owner: object, device: Device) -> Any:
+        """An array over ``data``, which is ``owner``'s, without a copy where it can be."""
+        if self.gpu_kind is not None:
             assert device.index is not None
             pointer, size = data
-            name, width = self.gpu.dtype, self.gpu.itemsize
-            return device_result(owner, pointer, size, self.like, name, width, device.index)
-        if is_torch(self.like):
+            return device_result(
+                owner, pointer, size, self.gpu_kind, self.dtype, self.itemsize, device.index
+            )
+        if self.torch_device is not None:
             torch = sys.modules["torch"]
-            if data.size == 0:  # numpy's stride 0 cannot be viewed as wider elements
-                return torch.empty(0, dtype=self.like.dtype)
-            return torch.from_numpy(data).view(self.like.dtype)
-        return data.view(self.like.dtype)
+            if not data.size:
+                return self.empty(0)
+            # A copy: torch cannot resize, so not free either, the storage of foreign memory.
+            return torch.from_numpy(data).clone().view(self.dtype)
+        return data.view(self.dtype)
+
+    def empty(self, numel: int) -> Any:
+        """A new torch tensor in host memory."""
+        return sys.modules["torch"].empty(numel, dtype=self.dtype)
+
+
+class View(NamedTuple):
+    """A caller's 1-D array: bytes, wire dtype, length, and how to make a result of its type."""
+
+    data: Bytes | tuple[int, int]  # address and bytes of what is no buffer of Python's
+    dtype: str
+    name: str  # of the element type
+    numel: int
+    keep: Any  # holds the memory
+    maker: Maker
+    gpu: GpuArray | None = None
 
 
 def is_torch(array: object) -> bool:
@@ -67,34 +88,88 @@ def _wire_dtype(name: str, width: int, override: str | None) -> str:
     return f"opaque{8 * width}"
 
 
-def _torch_bytes(tensor: Any, writable: bool) -> Bytes:
-    torch = sys.modules["torch"]
+def _torch_memory(tensor: Any) -> tuple[int, int]:
+    """Address and bytes of a tensor in host memory; torch is not asked for an array.
+
+    An array of numpy's would make the storage one that cannot be resized, for good.
+    """
     if tensor.dim() != 1 or not tensor.is_contiguous():
         raise ArgumentError(
             f"a contiguous 1-D view is needed, this has shape {tuple(tensor.shape)} and stride "
             f"{tensor.stride()}; pass tensor.contiguous().view(-1)"
         )
-    plain = tensor.detach()
-    if plain.numel() == 0:
-        return np.empty(0, np.uint8)
-    data: Bytes = plain.view(torch.uint8).numpy()
-    return data
+    size = tensor.numel() * tensor.element_size()
+    return (tensor.data_ptr() if size else 0, size)
 
 
-def _numpy_of(array: Any) -> npt.NDArray[Any]:
+def require_plain_tensor(tensor: Any) -> None:
+    """Raises ArgumentError for a tensor whose elements do not lie in memory one after the other."""
+    torch = sys.modules["torch"]
+    if tensor.device.type == "meta":
+        raise WrongDeviceError(
+            "the tensor is on meta, so it has no data; give it some first (module.to_empty, or a "
+            "real tensor)"
+        )
+    if isinstance(tensor, torch._subclasses.FakeTensor):
+        raise ArgumentError("a fake tensor has no data; call outside of tracing, with a real one")
+    if tensor.layout != torch.strided:
+        raise ArgumentError(f"a {tensor.layout} tensor is not contiguous; pass tensor.to_dense()")
+    if tensor.is_quantized:
+        raise ArgumentError("a quantized tensor cannot be gathered; pass tensor.int_repr()")
+    if tensor.is_conj() or tensor.is_neg():
+        raise ArgumentError("the tensor is a lazy view; pass tensor.resolve_conj().resolve_neg()")
+    size = tensor.numel() * tensor.element_size()
+    held = tensor.untyped_storage().nbytes()
+    if size and tensor.storage_offset() * tensor.element_size() + size > held:
+        raise ArgumentError(
+            f"the tensor's storage was freed: it holds {held} bytes where the tensor needs {size}; "
+            "allocate it first (untyped_storage().resize_)"
+        )
+    if size and tensor.data_ptr() == 0:
+        raise ArgumentError(
+            f"this {type(tensor).__name__} has no memory of its own; pass the tensor inside "
+            "(of a DTensor, to_local())"
+        )
+
+
+def _numpy_of(array: Any, writable: bool) -> npt.NDArray[Any]:
+    if isinstance(array, np.ma.MaskedArray):
+        raise ArgumentError("a masked array would lose its mask; pass array.filled() or array.data")
     if isinstance(array, np.ndarray):
         return array
     if hasattr(array, "__dlpack__"):
-        try:
-            return np.from_dlpack(array)
-        except (BufferError, RuntimeError, TypeError) as error:
-            raise ArgumentError(f"the array cannot be read through DLPack ({error})") from error
+        return _foreign("DLPack", array, _from_dlpack if writable else np.from_dlpack)
+    for protocol in ("__array_interface__", "__array_struct__"):
+        if hasattr(array, protocol):
+            return _foreign(protocol, array, np.asarray)
     try:
         return np.asarray(memoryview(array))
     except (TypeError, ValueError) as error:
         raise ArgumentError(
             f"a {type(array).__name__} is no array; pass numpy, torch, DLPack or a buffer"
         ) from error
+
+
+def _from_dlpack(array: Any) -> npt.NDArray[Any]:
+    """The array's own memory: what is written to a copy would be lost."""
+    if np.lib.NumpyVersion(np.__version__) < "2.1.0":
+        return np.from_dlpack(array)  # never copies
+    return np.from_dlpack(array, copy=False)
+
+
+def _foreign(
+    protocol: str, array: Any, reader: Callable[[Any], npt.NDArray[Any]]
+) -> npt.NDArray[Any]:
+    """What an array shows of itself; whatever goes wrong in it is its caller's mistake."""
+    try:
+        plain = reader(array)
+    except Exception as error:
+        raise ArgumentError(
+            f"the array cannot be read through {protocol} ({type(error).__name__}: {error})"
+        ) from error
+    if not isinstance(plain, np.ndarray) or (plain.size and not plain.ctypes.data):
+        raise ArgumentError(f"{protocol} of a {type(array).__name__} shows no memory")
+    return plain
 
 
 def _wrong_device(array: Any, where: str, device: Device) -> WrongDeviceError:
@@ -107,20 +182,37 @@ def _wrong_device(array: Any, where: str, device: Device) -> WrongDeviceError:
 
 
 def _torch_view(tensor: Any, device: Device, dtype: str | None, writable: bool) -> View:
-    where = str(tensor.device)
-    if where != str(device):
-        raise _wrong_device(tensor, where, device)
-    if device != CPU:
-        return _gpu_view(torch_array(tensor), tensor, dtype, writable)
+    try:
+        require_plain_tensor(tensor)
+        where = str(tensor.device)
+        if where != str(device):
+            raise _wrong_device(tensor, where, device)
+        if device != CPU:
+            return _gpu_view(torch_array(tensor), tensor, dtype, writable)
+        memory = _torch_memory(tensor)
+    except (RuntimeError, NotImplementedError, TypeError) as error:  # torch's own refusals
+        text = str(error).split("\n")[0]
+        raise ArgumentError(f"torch gives no access to the tensor's memory ({text})") from error
     name = str(tensor.dtype).removeprefix("torch.")
-    wire = _wire_dtype(name, tensor.element_size(), dtype)
-    return View(_torch_bytes(tensor, writable), wire, tensor.numel(), tensor)
+    width = tensor.element_size()
+    maker = Maker(tensor.dtype, width, torch_device=tensor.device)
+    return View(memory, _wire_dtype(name, width, dtype), name, tensor.numel(), tensor, maker)
 
 
 def _gpu_view(array: GpuArray, like: Any, dtype: str | None, writable: bool) -> View:
     array.require_plain(writable)
     wire = _wire_dtype(array.dtype, array.itemsize, dtype)
-    return View((array.pointer, array.numel * array.itemsize), wire, array.numel, like, gpu=array)
+    kind = "torch" if is_torch(like) else "cupy" if is_cupy(like) else "own"
+    element = array.dtype if kind == "own" else like.dtype
+    return View(
+        (array.pointer, array.numel * array.itemsize),
+        wire,
+        array.dtype,
+        array.numel,
+        array.owner,
+        Maker(element, array.itemsize, gpu_kind=kind),
+        gpu=array,
+    )
 
 
 def view_of(
@@ -138,6 +230,19 @@ def view_of(
     WrongDeviceError for one that does not lie on ``device``. ``stream``: a CUDA handle, the one
     that a DLPack array is made ready on.
     """
+    try:
+        return _view_of(array, device, dtype, writable, stream)
+    except (CieraError, MemoryError):
+        raise
+    except Exception as error:  # out of the array's own code
+        raise ArgumentError(
+            f"the {type(array).__name__} cannot be read ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _view_of(
+    array: Any, device: Device, dtype: str | None, writable: bool, stream: int | None
+) -> View:
     if is_torch(array):
         return _torch_view(array, device, dtype, writable)
     gpu = gpu_array(array, stream)
@@ -147,7 +252,7 @@ def view_of(
                 array, "a GPU" if gpu.device is None else f"cuda:{gpu.device}", device
             )
         return _gpu_view(gpu, array, dtype, writable)
-    plain = _numpy_of(array)
+    plain = _numpy_of(array, writable)
     if plain.dtype.hasobject:
         raise ArgumentError("an array of Python objects cannot be gathered")
     if device != CPU:
@@ -158,8 +263,12 @@ def view_of(
             f"{plain.strides}; pass numpy.ascontiguousarray(a).reshape(-1)"
         )
     if writable and not plain.flags.writeable:
-        raise ArgumentError("out is read-only")
+        seen = "" if plain is array else " as it shows itself; pass the numpy or torch array"
+        raise ArgumentError(f"out is read-only{seen}")
     if not plain.dtype.isnative:
         raise ArgumentError(f"the byte order of {plain.dtype} is not this machine's")
-    wire = _wire_dtype(plain.dtype.name, plain.dtype.itemsize, dtype)
-    return View(plain.view(np.uint8), wire, plain.size, plain)
+    name, width = plain.dtype.name, plain.dtype.itemsize
+    maker = Maker(plain.dtype, width)
+    return View(
+        plain.view(np.uint8), _wire_dtype(name, width, dtype), name, plain.size, plain, maker
+    )

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import json
 import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import Progress
-from rich.table import Table
 
 from ciera import __version__, info, replay
 from ciera.buffers import DTYPES
@@ -23,6 +23,7 @@ from ciera.comm import CompressedAllgather
 from ciera.devices import CPU, parse_device
 from ciera.errors import CieraError, LibraryError
 from ciera.spaces import space_of
+from ciera.text import columns, shown
 from ciera.trace import Trace, TraceError, load_trace
 from ciera.transports import as_transport, loopback
 from ciera.transports.nccl import nccl, nccl_unique_id
@@ -33,7 +34,31 @@ EFFORTS = ("default", "high")
 CODERS = ("rans", "raw")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@contextlib.contextmanager
+def _shell_statuses() -> Iterator[None]:
+    """Ends by Ctrl-C and by a closed pipe as a shell knows them; 1 is for mismatches only."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What is still buffered must not fail again when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+
+
+class _Cli(click.Group):
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        with _shell_statuses():
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _shell_statuses():
+            return super().invoke(ctx)
+
+
+@click.group(cls=_Cli, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="ciera")
 def cli() -> None:
     """CIERA: a stateful, lossless all-gather for sharded training."""
@@ -47,7 +72,13 @@ class BadInput(click.ClickException):
 
 def bad_input(message: str) -> click.ClickException:
     """One line on stderr and exit code 2."""
-    return BadInput(message)
+    return BadInput(shown(message))
+
+
+class Failed(click.ClickException):
+    """A replay that broke off."""
+
+    exit_code = 3
 
 
 @cli.command("info")
@@ -58,15 +89,14 @@ def info_command(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(collected, indent=2))
         return
-    console = Console()
-    table = Table("what", "name", "available", "detail", box=None)
-    for name, version in collected["versions"].items():
-        table.add_row("version", name, "", version)
+    rows = [["what", "name", "available", "detail"]]
+    rows += [["version", name, "", version] for name, version in collected["versions"].items()]
     for group in ("backends", "coders", "transports"):
         for name, entry in collected[group].items():
-            usable = "yes" if entry["available"] else "no"
-            table.add_row(group[:-1], name, usable, escape(entry["detail"]))
-    console.print(table)
+            rows.append(
+                [group[:-1], name, "yes" if entry["available"] else "no", shown(entry["detail"])]
+            )
+    click.echo("\n".join(columns(rows, right=False)))
 
 
 @cli.command("replay")
@@ -120,7 +150,7 @@ def replay_command(
 
     TRACE is an .npz of uint16 (uint32 with --dtype fp32) arrays of shape (steps, values): row 0 the
     bit patterns of the first step, row t the XOR of steps t and t - 1. Exit code 1 on a mismatch, 2
-    on bad input.
+    on bad input, 3 when the replay fails.
 
     Example: ciera replay tests/data/sample_trace.npz --reuse all
     """
@@ -136,8 +166,8 @@ def replay_command(
     group = _group(transport, world_size, device)
     results = {}
     ticks = len(wanted) * sum(len(words) for words in loaded.shards.values())
-    shown = group.leads and sys.stderr.isatty()
-    with Progress(console=Console(stderr=True), transient=True, disable=not shown) as progress:
+    watched = group.leads and sys.stderr.isatty()
+    with Progress(console=Console(stderr=True), transient=True, disable=not watched) as progress:
         task = progress.add_task("replay", total=ticks)
         for mode in wanted:
             options = replay.ReplayOptions(
@@ -150,8 +180,8 @@ def replay_command(
             )
             try:
                 results[mode] = group.run(loaded, options, lambda: progress.advance(task))
-            except CieraError as error:
-                raise click.ClickException(str(error)) from error
+            except (CieraError, MemoryError) as error:
+                raise Failed(shown(str(error)) or "not enough memory") from error
     if group.leads:
         _report(results, group.world_size, json_path)
     if any(replay.total(one).mismatches for one in results.values()):
@@ -287,41 +317,46 @@ def _report(results: dict[str, replay.Results], world_size: int, json_path: str 
     _print_table(results, world_size)
 
 
+def _phase_row(label: str, phase: replay.Phase) -> list[str]:
+    numbers = phase.to_json()
+    changed = replay.ratio(100 * phase.changed_blocks, phase.blocks)
+    return [
+        label,
+        f"{phase.steps}",
+        f"{phase.raw_bytes:,}",
+        f"{phase.wire_bytes:,}",
+        f"{numbers['wire_ratio']:.3f}",
+        f"{changed:.1f} %" if phase.blocks else "-",
+        f"{numbers['encode_gbps']:.2f}" if phase.blocks else "-",
+        f"{numbers['decode_gbps']:.2f}" if phase.blocks and phase.decoded_bytes else "-",
+    ]
+
+
 def _print_table(results: dict[str, replay.Results], world_size: int) -> None:
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    table = Table(title=f"{world_size} ranks; bytes summed over ranks, headers included", box=None)
-    table.add_column("mode")
-    table.add_column("shard")
-    for name in ("frames", "steps", "values", "raw bytes", "wire bytes", "wire ratio"):
-        table.add_column(name, justify="right")
-    for name in ("blocks changed", "encode GB/s", "decode GB/s", "mismatches"):
-        table.add_column(name, justify="right")
+    """Fits 80 columns up to 99 GB a row; a shard's name stands above its numbers."""
+    click.echo(f"{world_size} ranks; bytes summed over ranks, headers included")
+    rows = [["frames", "steps", "raw bytes", "wire bytes", "wire\nratio", "blocks\nchanged",
+             "encode\nGB/s", "decode\nGB/s"]]  # fmt: skip
+    titles: dict[int, str] = {}  # lines to print before a row
     for mode, one in results.items():
-        for shard, result in [*one.items(), ("total", replay.total(one))]:
+        named = [(f"shard {shown(name)}", result) for name, result in one.items()]
+        for i, (title, result) in enumerate([*named, ("all shards", replay.total(one))]):
+            heading = f"\nreuse {mode}\n" if i == 0 else ""
+            wrong = f": {result.mismatches:,} values differ" if result.mismatches else ""
+            titles[len(rows)] = f"{heading}{title}{wrong}"
             for label, phase in (("key", result.key_frame), ("steady", result.steady)):
                 if phase.steps:
-                    numbers = phase.to_json()
-                    changed = replay.ratio(100 * phase.changed_blocks, phase.blocks)
-                    table.add_row(
-                        mode,
-                        shard,
-                        label,
-                        f"{phase.steps}",
-                        f"{phase.values:,}",
-                        f"{phase.raw_bytes:,}",
-                        f"{phase.wire_bytes:,}",
-                        f"{numbers['wire_ratio']:.3f}",
-                        f"{changed:.1f} %" if phase.blocks else "-",
-                        f"{numbers['encode_gbps']:.2f}" if phase.blocks else "-",
-                        f"{numbers['decode_gbps']:.2f}" if phase.blocks else "-",
-                        f"{result.mismatches}",
-                    )
-    console.print(table)
-    wrong = sum(replay.total(one).mismatches for one in results.values())
-    console.print(
-        "every gathered value is bit for bit the original"
-        if wrong == 0
-        else f"{wrong} values differ from the original"
+                    rows.append(_phase_row(label, phase))
+    lines = columns(rows, right=True)
+    for i, line in enumerate(lines):
+        if i - 1 in titles:  # the head has two lines
+            click.echo(titles[i - 1])
+        click.echo(f"  {line}")
+    wrong_values = sum(replay.total(one).mismatches for one in results.values())
+    click.echo(
+        "\nevery gathered value is bit for bit the original"
+        if wrong_values == 0
+        else f"\n{wrong_values:,} values differ from the original"
     )
 
 

@@ -2,34 +2,81 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import operator
+import time
+import weakref
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from ciera import _native, nvcomp
-from ciera.buffers import View, view_of
+from ciera.buffers import DTYPES, Maker, View, view_of
 from ciera.cuda_arrays import common_stream, stream_handle
 from ciera.devices import CPU, Device, parse_device
 from ciera.errors import ArgumentError, CieraError
-from ciera.transports import as_transport
+from ciera.transports import as_transport, seconds
 
 ShardId = str | int
 Version = str | int
 _WHOLE: Any = object()  # the numel of a one-segment call: all of src
 
 
+_EXIT_PATIENCE_S = 0.5  # for calls under way when the interpreter ends
+_FAILURE_PATIENCE_S = 1.0  # when an error leaves a with block
+_open: weakref.WeakSet[CompressedAllgather] = weakref.WeakSet()
+
+
+def _leave_all() -> None:
+    """No thread of ours may enter Python when its end has begun: calls under way are given up."""
+    end = time.monotonic() + _EXIT_PATIENCE_S
+    for comm in list(_open):
+        with contextlib.suppress(CieraError, KeyboardInterrupt):
+            comm._comm.leave(max(0.0, end - time.monotonic()))
+
+
+atexit.register(_leave_all)
+
+
+class _Finish(NamedTuple):
+    """What makes the result of a complete call. Does not hold its source."""
+
+    given: Any  # out, or None
+    maker: Maker
+    per_segment: bool
+    device: Device
+    sizes: dict[Any, list[int]]
+
+
+def _size_key(named: list[tuple[ShardId, int]], per_segment: bool) -> Any:
+    return (per_segment, *(shard_id for shard_id, _ in named))
+
+
+def _finished(finish: _Finish, call: _native.Call, named: list[tuple[ShardId, int]]) -> Any:
+    if finish.given is not None:
+        return finish.given
+    arrays = [finish.maker.array(part, call, finish.device) for part in call.outputs()]
+    if finish.maker.in_torch_memory:
+        finish.sizes[_size_key(named, finish.per_segment)] = [one.numel() for one in arrays]
+    return arrays if finish.per_segment else arrays[0]
+
+
 class Handle:
-    """A call under way. Keep its arrays unchanged until ``wait`` has returned."""
+    """A call under way. Keep its arrays unchanged until ``wait`` has returned.
+
+    Wait for every handle or close the communicator before the program ends: what is under way then
+    is given up after half a second, and the peers get a TransportError.
+    """
 
     def __init__(
-        self, call: _native.Call, like: View, out: Any, per_segment: bool, device: Device
+        self, call: _native.Call, finish: _Finish, named: list[tuple[ShardId, int]], rank: int
     ) -> None:
         self._call = call
-        self._like = like
-        self._device = device
-        self._out = out
-        self._per_segment = per_segment
+        self._finish: _Finish | None = finish
+        self._named = named
+        self._rank = rank
+        self._out: Any = None
 
     def done(self) -> bool:
         """True when the call is complete, successfully or not. Never blocks."""
@@ -40,12 +87,17 @@ class Handle:
 
         Raises the call's error, or DeadlineError after ``timeout`` seconds (the call goes on then).
         """
+        if timeout is not None:
+            try:
+                timeout = seconds(timeout)
+            except ArgumentError as error:
+                label = f"shard {_shown(self._named[0][0])}, rank {self._rank}"
+                raise ArgumentError(f"{label}: {error}") from error
         self._call.wait(timeout)
-        if self._out is None:
-            arrays = [
-                self._like.result(data, self._call, self._device) for data in self._call.outputs()
-            ]
-            self._out = arrays if self._per_segment else arrays[0]
+        finish = self._finish
+        if finish is not None:
+            self._out = _finished(finish, self._call, self._named)
+            self._finish = None
         return self._out
 
     @property
@@ -71,8 +123,11 @@ class CompressedAllgather:
     else the first), "cuda:N", an int or a torch.device. All but ``threads``, ``check_versions`` and
     the number of the GPU must be equal on all ranks; the first call checks it.
 
-    Calls are collective and made from one thread at a time. An error in one rank's arguments raises
-    on every rank and changes nothing.
+    A transport belongs to one communicator at a time. Calls are collective and made from one thread
+    at a time; a second thread gets ConcurrentCallError, and its peers wait for it until their
+    deadline. An error in one rank's arguments raises on every rank and changes nothing. Ctrl-C in a
+    call, in ``Handle.wait`` or ``close`` gives up what is under way: the peers get a
+    TransportError, and only ``close`` remains. After a fork the child has to make its own.
 
     On a GPU a call uses its arrays after what is on the stream they are used on: torch's or CuPy's
     current one, the ``stream`` of ``__cuda_array_interface__``, or the argument ``stream`` (an
@@ -112,6 +167,9 @@ class CompressedAllgather:
             effort=effort,
             check_versions=bool(check_versions),
         )
+        # Of torch results in host memory, in elements, by the shards of a call and per_segment.
+        self._sizes: dict[Any, list[int]] = {}
+        _open.add(self)
 
     @property
     def device(self) -> str:
@@ -206,29 +264,45 @@ class CompressedAllgather:
             view = view_of(src, device=self._device, dtype=dtype, stream=stated)
             named = [(one, view.numel if numel is _WHOLE else numel) for one, numel in named]
             tokens = [_version(one) for one in versions]
-            outs = [] if out is None else self._out_views(out, view, dtype, stated, per_segment)
+            made = None if out is not None else self._torch_out(named, view, per_segment)
+            given = made if out is None else out
+            outs = [] if given is None else self._out_views(given, view, dtype, stated, per_segment)
             used = [one.gpu.stream for one in (view, *outs) if one.gpu is not None]
             handle = common_stream(used) if stated is None else stated
         except Exception as error:
-            label = f"shard {named[0][0]!r}, " if named else ""
+            label = f"shard {_shown(named[0][0])}, " if named else ""
             message = f"{label}rank {self.rank}: {error}"
             # The peers are in this call: tell them.
             self._comm.reject([(one, 0) for one, _ in named], message)
             if isinstance(error, CieraError):
                 raise type(error)(message) from error
             raise
-        issue = self._comm.start if async_op else self._comm.run
-        call = issue(
+        call = self._comm.gather(
             named,
             view.dtype,
+            "" if view.dtype in DTYPES else view.name,
             view.data,
-            None if out is None else [one.data for one in outs],
+            None if given is None else [one.data for one in outs],
             per_segment,
             handle,
-            [one.gpu.owner for one in (view, *outs) if one.gpu is not None],
+            [one.keep for one in (view, *outs)],
             tokens,
+            async_op=async_op,
         )
-        return Handle(call, view, out, per_segment, self._device)
+        finish = _Finish(given, view.maker, per_segment, self._device, self._sizes)
+        return Handle(call, finish, named, self.rank)
+
+    def _torch_out(
+        self, named: list[tuple[ShardId, int]], view: View, per_segment: bool
+    ) -> Any | None:
+        """Torch's own memory for a result whose size an earlier call has shown: it can be freed."""
+        if not view.maker.in_torch_memory:
+            return None
+        sizes = self._sizes.get(_size_key(named, per_segment))
+        if sizes is None:
+            return None
+        made = [view.maker.empty(size) for size in sizes]
+        return made if per_segment else made[0]
 
     def _out_views(
         self, out: Any, view: View, dtype: str | None, stream: int | None, per_segment: bool
@@ -242,13 +316,14 @@ class CompressedAllgather:
             for one in (list(out) if per_segment else [out])
         ]
         for one in views:
-            if one.dtype != view.dtype:
-                raise ArgumentError(f"out is {one.dtype} where the shard is {view.dtype}")
+            if one.dtype != view.dtype or (dtype is None and one.name != view.name):
+                raise ArgumentError(f"out is {one.name} where the shard is {view.name}")
         return views
 
     def reset(self, shard_id: ShardId | None = None) -> None:
         """Forgets one shard, or all. Every rank must do it between the same two calls."""
         self._comm.reset(None if shard_id is None else _shard_id(shard_id))
+        self._sizes = {}  # a new one: calls under way write to the old one
 
     def stats(self, shard_id: ShardId | None = None) -> dict[str, int]:
         """Counters since creation or reset; bytes are what this rank sent, rows included."""
@@ -261,8 +336,13 @@ class CompressedAllgather:
     def close(self) -> None:
         """Waits for calls under way and frees everything. Idempotent, not collective."""
         self._comm.close()
+        _open.discard(self)
 
     def __enter__(self) -> CompressedAllgather:
+        """Leaving waits for calls under way; with an error a second at most, then it gives them up.
+
+        Peers would wait in vain for what this rank no longer calls.
+        """
         return self
 
     def __exit__(
@@ -271,7 +351,16 @@ class CompressedAllgather:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        if error is None:
+            self.close()
+            return
+        self._comm.close(_FAILURE_PATIENCE_S if isinstance(error, Exception) else 0.0)
+        _open.discard(self)
+
+
+def _shown(shard_id: ShardId) -> str:
+    text = repr(shard_id)
+    return text if len(text) <= 120 else text[:117] + "..."
 
 
 def _integer(label: str, number: Any, *, least: int = 0, most: int = 2**64 - 1) -> int:

@@ -57,8 +57,6 @@ def torch_array(tensor: Any) -> GpuArray:
     """A torch tensor on a GPU, used on torch's current stream of that GPU."""
     torch = sys.modules["torch"]
     plain = tensor.detach()
-    if plain.is_conj() or plain.is_neg():
-        raise ArgumentError("the tensor is a lazy view; pass tensor.resolve_conj().resolve_neg()")
     width = plain.element_size()
     return GpuArray(
         pointer=plain.data_ptr(),
@@ -73,7 +71,8 @@ def torch_array(tensor: Any) -> GpuArray:
     )
 
 
-def _is_cupy(array: object) -> bool:
+def is_cupy(array: object) -> bool:
+    """True for a CuPy array; CuPy itself is never imported for the question."""
     cupy = sys.modules.get("cupy")
     return cupy is not None and isinstance(array, cupy.ndarray)
 
@@ -101,9 +100,13 @@ def _interface_array(array: Any, interface: Any) -> GpuArray:
     try:
         dtype = np.dtype(interface["typestr"])
         pointer, read_only = interface["data"]
-        shape, strides = tuple(interface["shape"]), interface.get("strides")
+        pointer = int(pointer or 0)
+        shape = tuple(map(int, interface["shape"]))
+        strides = interface.get("strides")
+        strides = None if strides is None else tuple(map(int, strides))
         stream, mask = interface.get("stream"), interface.get("mask")
-    except (KeyError, TypeError, ValueError) as error:
+        stream = None if stream is None else int(stream)
+    except Exception as error:  # the array's own code
         raise ArgumentError(f"__cuda_array_interface__ cannot be read ({error!r})") from error
     if not dtype.isnative:
         raise ArgumentError(f"the byte order of {dtype} is not this machine's")
@@ -111,7 +114,6 @@ def _interface_array(array: Any, interface: Any) -> GpuArray:
         raise ArgumentError("an array with a mask cannot be gathered")
     if stream == 0:
         raise ArgumentError("stream 0 of __cuda_array_interface__ is ambiguous; give 1, 2 or None")
-    pointer = int(pointer or 0)
     device = _native.device_of(pointer)
     if device is None and 0 not in shape and _native.cuda_support()[0]:
         raise ArgumentError(f"{pointer:#x} of __cuda_array_interface__ is no GPU memory")
@@ -120,9 +122,9 @@ def _interface_array(array: Any, interface: Any) -> GpuArray:
         dtype=dtype.name,
         itemsize=dtype.itemsize,
         shape=shape,
-        strides=None if strides is None else tuple(strides),
+        strides=strides,
         device=device,
-        stream=None if stream is None else int(stream),
+        stream=stream,
         read_only=bool(read_only),
         owner=array,
     )
@@ -141,8 +143,10 @@ def _dlpack_array(array: Any, stream: int | None) -> GpuArray:
     on = stream or LEGACY_STREAM
     try:
         view = _native.DlpackView(_dlpack_export(array, on))
-    except (BufferError, RuntimeError, TypeError) as error:
-        raise ArgumentError(f"the array cannot be read through DLPack ({error})") from error
+    except Exception as error:  # the array's own code, which may raise anything
+        raise ArgumentError(
+            f"the array cannot be read through DLPack ({type(error).__name__}: {error})"
+        ) from error
     code, bits, lanes = view.dtype
     if lanes != 1 or bits % 8:
         raise ArgumentError(f"elements of {lanes} x {bits} bits are not supported")
@@ -168,15 +172,21 @@ def gpu_array(array: Any, stream: int | None) -> GpuArray | None:
     """
     if isinstance(array, np.ndarray):
         return None
-    if _is_cupy(array):
+    if is_cupy(array):
         return _cupy_array(array)
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is not None:
         return _interface_array(array, interface)
     where = getattr(array, "__dlpack_device__", None)
-    if where is not None and int(where()[0]) in _DLPACK_CUDA:
-        return _dlpack_array(array, stream)
-    return None
+    if where is None:
+        return None
+    try:
+        on_gpu = int(where()[0]) in _DLPACK_CUDA
+    except Exception as error:  # the array's own code
+        raise ArgumentError(
+            f"__dlpack_device__ cannot be read ({type(error).__name__}: {error})"
+        ) from error
+    return _dlpack_array(array, stream) if on_gpu else None
 
 
 def stream_handle(stream: Any, device: Device) -> int | None:
@@ -256,19 +266,19 @@ def _typestr(dtype: str, width: int) -> str:
 
 
 def device_result(
-    owner: object, pointer: int, size: int, like: Any, dtype: str, width: int, device: int
+    owner: object, pointer: int, size: int, kind: str, dtype: Any, width: int, device: int
 ) -> Any:
-    """GPU memory of ``owner`` as an array of the kind and element type of ``like``."""
-    torch = sys.modules.get("torch")
+    """GPU memory of ``owner`` as an array of torch, CuPy or (kind "own") this library."""
     bytes_ = DeviceArray(owner, pointer, size, "|u1", device)
-    if torch is not None and isinstance(like, torch.Tensor):
+    if kind == "torch":
+        torch = sys.modules["torch"]
         if size == 0:
-            return torch.empty(0, dtype=like.dtype, device=like.device)
-        return torch.as_tensor(bytes_, device=f"cuda:{device}").view(like.dtype)
-    if _is_cupy(like):
+            return torch.empty(0, dtype=dtype, device=f"cuda:{device}")
+        return torch.as_tensor(bytes_, device=f"cuda:{device}").view(dtype)
+    if kind == "cupy":
         cupy = sys.modules["cupy"]
         with cupy.cuda.Device(device):
             if size == 0:
-                return cupy.empty(0, like.dtype)
-            return cupy.asarray(bytes_).view(like.dtype)
+                return cupy.empty(0, dtype)
+            return cupy.asarray(bytes_).view(dtype)
     return DeviceArray(owner, pointer, size // width, _typestr(dtype, width), device)

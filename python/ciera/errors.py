@@ -34,11 +34,15 @@ class DeadlineError(TransportError, TimeoutError):
 
 
 class ClosedError(CieraError):
-    """The communicator is closed."""
+    """The communicator is closed, or was made in another process (before a fork)."""
 
 
 class ConcurrentCallError(CieraError):
-    """Two threads used one communicator at once."""
+    """Two threads used one communicator at once.
+
+    Peers that make the refused call wait for it until their deadline: abort the transport if this
+    rank will not repeat it.
+    """
 
 
 class DeviceError(CieraError):

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from ciera.comm import CompressedAllgather
-from ciera.errors import CieraError
 from ciera.spaces import Space, space_of
 from ciera.trace import Trace
 
@@ -163,21 +162,27 @@ def replay_loopback(
 ) -> Results:
     """All ranks as threads of this process."""
     results: list[Results | None] = [None] * len(transports)
-    failures: list[CieraError] = []
+    failures: list[BaseException] = []
 
     def body(rank: int) -> None:
         tick = advance if rank == 0 else lambda: None
         try:
             results[rank] = replay_rank(transports[rank], trace, options, tick)
-        except CieraError as error:
+        except BaseException as error:  # whatever it is, the others must not wait for this rank
             failures.append(error)
             transports[rank].abort(str(error))
 
     threads = [threading.Thread(target=body, args=(r,)) for r in range(len(transports))]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    try:
+        for thread in threads:
+            thread.join()
+    except BaseException:
+        transports[0].abort("interrupted")
+        for thread in threads:
+            thread.join()
+        raise
     if failures:
         raise failures[0]
     return merge_ranks([one for one in results if one is not None])

@@ -39,36 +39,56 @@ def load_trace(path: Path, *, dtype: str, steps: int | None = None) -> Trace:
     Raises TraceError when the file is missing, no npz, truncated, empty, or holds arrays of another
     type or shape than ``dtype`` ("bf16", "fp16": uint16; "fp32": uint32) needs.
     """
-    shards: dict[str, npt.NDArray[Any]] = {}
+    rows: dict[str, npt.NDArray[Any]] = {}
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise TraceError(f"{path}: an .npy array, not an .npz trace")
+        archive = np.load(path, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise TraceError(f"{path}: an .npy array, not an .npz trace")
+        with archive:
             for name in archive.files:
-                shards[name] = _patterns(path, name, archive[name], dtype, steps)
+                rows[name] = _rows(path, name, archive, dtype)
     except FileNotFoundError as error:
         raise TraceError(f"{path}: no such file") from error
     except TraceError:
         raise
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile) as error:
-        raise TraceError(f"{path}: not a readable .npz trace ({error})") from error
+    except MemoryError as error:
+        raise TraceError(f"{path}: needs more memory than there is ({error})") from error
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise TraceError(f"{path}: not a readable .npz trace ({reason})") from error
+    except (ValueError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile) as error:
+        # numpy takes what is no archive for a pickle, and says so.
+        reason = "no archive" if "pickle" in str(error) and not rows else str(error)
+        raise TraceError(f"{path}: not a readable .npz trace ({reason})") from error
     except Exception as error:  # zlib.error, struct.error and others of a damaged archive
         raise TraceError(f"{path}: damaged ({type(error).__name__}: {error})") from error
-    if not shards:
+    if not rows:
         raise TraceError(f"{path}: empty, no shard in it")
-    return Trace(shards)
+    longest = max(len(one) for one in rows.values())
+    if steps is not None and steps > longest:
+        raise TraceError(f"{path}: --steps {steps}, but its longest shard has {longest} steps")
+    return Trace({name: _patterns(one, steps) for name, one in rows.items()})
 
 
-def _patterns(
-    path: Path, name: str, rows: npt.NDArray[Any], dtype: str, steps: int | None
-) -> npt.NDArray[Any]:
+def _rows(path: Path, name: str, archive: Any, dtype: str) -> npt.NDArray[Any]:
+    try:
+        rows = archive[name]
+    except ValueError as error:
+        if "pickle" not in str(error):
+            raise
+        raise TraceError(f"{path}: shard {name!r} holds Python objects, not numbers") from error
     wanted = _WORDS[dtype]
+    if not isinstance(rows, np.ndarray):
+        raise TraceError(f"{path}: {name!r} is no array; a trace holds .npy arrays only")
     if rows.dtype != wanted:
         raise TraceError(f"{path}: shard {name!r} is {rows.dtype}, {dtype} needs {wanted.name}")
     if rows.ndim != 2:
         raise TraceError(f"{path}: shard {name!r} has shape {rows.shape}, need (steps, values)")
     if rows.size == 0:
         raise TraceError(f"{path}: shard {name!r} is empty, shape {rows.shape}")
-    if steps is not None and steps > len(rows):
-        raise TraceError(f"{path}: --steps {steps}, but shard {name!r} has {len(rows)} steps")
+    return rows
+
+
+def _patterns(rows: npt.NDArray[Any], steps: int | None) -> npt.NDArray[Any]:
+    """The bits of each step; a shard with fewer steps ends earlier."""
     return np.asarray(np.bitwise_xor.accumulate(rows[:steps], axis=0))

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import pty
+import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -69,15 +74,25 @@ def bad_traces(folder: Path) -> dict[str, list[str]]:
     (folder / "text.npz").write_text("no trace")
     (folder / "void.npz").write_bytes(b"")
     np.save(folder / "plain.npy", np.zeros((2, 2), np.uint16))
+    with zipfile.ZipFile(folder / "readme.npz", "w") as archive:
+        archive.writestr("README", "no array")
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        head, {"descr": "<u2", "fortran_order": False, "shape": (1 << 20, 1 << 36)}
+    )
+    with zipfile.ZipFile(folder / "huge.npz", "w") as archive:
+        archive.writestr("w.npy", head.getvalue())
     rows = np.zeros((2, 8), np.uint16)
     return {
-        "missing": [str(folder / "missing.npz")],
+        "no such file": [str(folder / "missing.npz")],
         "directory": [str(folder)],
         "truncated": [str(folder / "cut.npz")],
         "damaged": [str(folder / "damaged.npz")],
         "text": [str(folder / "text.npz")],
         "void": [str(folder / "void.npz")],
-        "npy": [str(folder / "plain.npy")],
+        "an .npy array": [str(folder / "plain.npy")],
+        "no array": [str(folder / "readme.npz")],
+        "more memory": [str(folder / "huge.npz")],
         "no shard": [save("none.npz")],
         "no values": [save("empty.npz", a=rows[:, :0])],
         "wrong dtype": [save("float.npz", a=rows.astype(np.float32))],
@@ -97,6 +112,8 @@ def test_bad_input_exits_2_with_one_clear_line(tmp_path: Path) -> None:
         done = ciera("replay", *arguments)
         assert done.returncode == 2, (what, done)
         assert done.stdout == "", what
+        if what in ("an .npy array", "no array", "more memory", "no such file"):
+            assert what in done.stderr
         errors = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
         assert len(errors) == 1, (what, done.stderr)
         assert "Traceback" not in done.stderr, what
@@ -108,9 +125,93 @@ def test_info_names_every_part_and_a_reason_for_what_is_missing() -> None:
     for group in ("backends", "coders", "transports"):
         for name, entry in collected[group].items():
             assert entry["detail"], name
-    shown = ciera("info")
-    assert shown.returncode == 0
-    words = " ".join(shown.stdout.split())
-    for entry in collected["transports"].values():
-        for extra in ("[mpi]", "[torch]"):  # no markup, however wide the table
-            assert words.count(extra) >= entry["detail"].count(extra)
+    assert ciera("info").returncode == 0
+
+
+def test_a_shorter_shard_ends_earlier(tmp_path: Path) -> None:
+    rows = np.random.default_rng(2).integers(0, 9, (4, 100)).astype(np.uint16)
+    np.savez(tmp_path / "t.npz", long=rows, short=rows[:2])
+    done = ciera("replay", str(tmp_path / "t.npz"), "--steps", "3", "--json", "-")
+    shards = json.loads(done.stdout)["shards"]
+    assert [shards[name]["steady"]["steps"] for name in ("long", "short")] == [2, 1]
+    done = ciera("replay", str(tmp_path / "t.npz"), "--steps", "5")
+    assert "longest shard has 4 steps" in done.stderr
+
+
+def on_a_terminal(*arguments: str, width: int) -> list[str]:
+    """Lines that the command prints on a terminal of that width."""
+    leader, follower = pty.openpty()
+    environment = {**os.environ, "COLUMNS": str(width), "TERM": "xterm"}
+    command = [sys.executable, "-m", "ciera.cli", *arguments]
+    process = subprocess.Popen(command, stdout=follower, env=environment)
+    os.close(follower)
+    text = b""
+    while True:
+        try:
+            part = os.read(leader, 65536)
+        except OSError:  # how Linux says that the last writer is gone
+            break
+        if not part:
+            break
+        text += part
+    os.close(leader)
+    assert process.wait() == 0
+    return text.decode().splitlines()
+
+
+def test_the_table_is_whole_at_80_columns_with_any_name(tmp_path: Path) -> None:
+    rows = np.random.default_rng(3).integers(0, 9, (2, 4099)).astype(np.uint16)
+    names = ["total", "[mpi] [/red]", "red\x1b[31m\u202e", "a" * 60]
+    np.savez(tmp_path / "t.npz", **{name: rows for name in names})
+    lines = on_a_terminal("replay", str(tmp_path / "t.npz"), width=80)
+    assert max(map(len, lines)) <= 80
+    assert [line for line in lines if line.startswith(("shard", "all"))] == [
+        "shard total",
+        "shard [mpi] [/red]",
+        r"shard red\x1b[31m\u202e",
+        f"shard {'a' * 60}",
+        "all shards",
+    ]
+    whole = {f"{n * 4099 * 2:,}" for n in (1, 4)}
+    assert whole <= {word for line in lines for word in line.split()}
+    assert not any("…" in line for line in lines)
+
+
+def test_one_rank_decodes_nothing() -> None:
+    done = ciera("replay", str(SAMPLE), "--world-size", "1")
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith("  ")]
+    assert {row[-1] for row in rows if row[0] in ("key", "steady")} == {"-"}
+
+
+def test_info_shows_extras_in_brackets() -> None:
+    text = "import sys; sys.modules['torch'] = None; import ciera.cli as c, importlib.util as u; " \
+        "u.find_spec = lambda name: None; c.cli(['info'])"  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+    assert "pip install 'ciera[torch]'" in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [["replay", str(SAMPLE)], ["info"], ["--help"]])
+def test_a_closed_pipe_ends_the_command_in_silence(arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "ciera.cli", *arguments]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
+
+
+def test_ctrl_c_ends_a_replay_with_130(tmp_path: Path) -> None:
+    rows = np.zeros((2000, 20000), np.uint16)
+    np.savez(tmp_path / "t.npz", w=rows)
+    text = (
+        "import os, signal, ciera.cli as c, ciera.replay as r\n"
+        "step = r._replay_step\n"
+        "def stepped(*a):\n"
+        "    if a[4] == 5 and a[0].rank == 1: os.kill(os.getpid(), signal.SIGINT)\n"
+        "    step(*a)\n"
+        "r._replay_step = stepped\n"
+        f"c.cli(['replay', {str(tmp_path / 't.npz')!r}])"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 130, done.stderr
+    assert "Traceback" not in done.stderr

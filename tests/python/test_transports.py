@@ -117,3 +117,46 @@ def test_a_python_transport_that_raises_poisons_the_communicator() -> None:
     for _ in range(2):
         with pytest.raises(ciera.TransportError, match="cable pulled"):
             comm.allgather("w", np.zeros(4, np.float32))
+
+
+def test_mpi_peers_hear_of_an_interrupt() -> None:
+    text = """
+import os, signal, threading, time
+import numpy as np
+from mpi4py import MPI
+import ciera
+world, shard = MPI.COMM_WORLD, np.zeros(100, np.float32)
+comm = ciera.CompressedAllgather(world)
+comm.allgather('w', shard)
+if comm.rank == 0:
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        comm.allgather_async('w', shard).wait()
+        raise SystemExit(3)
+    except KeyboardInterrupt:
+        pass
+world.Barrier()
+try:
+    comm.allgather('w', shard)
+    raise SystemExit(4)
+except ciera.TransportError as error:
+    assert 'interrupted' in str(error), error
+comm.close()
+print('told', flush=True)
+"""
+    done = mpirun(2, "-c", text)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("told") == 2
+
+
+def test_mpi_ends_with_a_call_under_way() -> None:
+    text = """
+import numpy as np
+from mpi4py import MPI
+import ciera
+comm = ciera.CompressedAllgather(MPI.COMM_WORLD)
+if comm.rank == 0:
+    comm.allgather_async('w', np.zeros(4, np.float32))
+"""
+    done = mpirun(2, "-c", text)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -65,6 +65,11 @@ struct GatherRequest {
   // Empty, or one a segment. Equal to that of the shard's last committed call: src has not changed
   // since. Only word-delta makes use of it. This rank's own affair: ranks need not agree.
   std::vector<std::optional<Version>> versions{};
+  // What the elements are where `dtype` only says how wide ("int64"). Ranks must agree on it; empty
+  // says nothing.
+  std::string element_type{};
+  // Keeps the memory of src and out; let go by the time the call is complete.
+  std::shared_ptr<void> owner{};
 };
 
 // Counted since creation or reset, for one shard or for all. Bytes are what this rank sent,
@@ -123,17 +128,34 @@ class Call {
   virtual const std::vector<std::span<std::byte>>& outputs() const = 0;
 };
 
+// Lets a program break off what its threads wait for here (Ctrl-C).
+class Interrupt {
+ public:
+  virtual ~Interrupt() = default;
+  // Whether the calling thread may be interrupted. Its blocking calls run on the communicator's own
+  // thread, so that it can wait in slices.
+  virtual bool watches() const = 0;
+  // Asked about every 50 ms on such a thread while it waits. What it throws leaves the function
+  // that waits; if that waited for calls, they are abandoned (as by abandon()).
+  virtual void check() = 0;
+};
+
 // One rank's end. Calls are collective: all ranks make the same calls in the same order. From one
-// thread at a time; a second thread inside at the same moment gets Error (kConcurrentCall). An
-// error in the arguments of one rank is told to the others, so that each rank throws and none
-// waits; nothing has changed then. After a refused frame (kFrame) every rank has dropped the state
-// of the call's shards, the contents of `out` are unspecified, and the call may be repeated. After
-// kTransport or kDeadline only close() remains.
+// thread at a time; a second thread inside at the same moment gets Error (kConcurrentCall), which
+// the peers are not told: if they make that call, they wait for it until their deadline. An error
+// in the arguments of one rank is told to the others, so that each rank throws and none waits;
+// nothing has changed then. After a refused frame (kFrame) every rank has dropped the state of the
+// call's shards, the contents of `out` are unspecified, and the call may be repeated. After
+// kTransport or kDeadline only close() remains. In a process forked from the one that made it,
+// every use throws Error (kClosed) and destruction does nothing.
 class CompressedAllgather {
  public:
-  // Not collective. Throws Error: kArgument for options out of range or coder nvcomp-ans on the
-  // host, kNoDevice without a usable GPU, kLibrary for coder nvcomp-ans without nvCOMP.
-  CompressedAllgather(std::shared_ptr<Transport> transport, const Options& options);
+  // Not collective. Throws Error: kArgument for options out of range, for coder nvcomp-ans on the
+  // host, or when `transport` serves another communicator that is not closed; kNoDevice without a
+  // usable GPU; kLibrary for coder nvcomp-ans without nvCOMP.
+  CompressedAllgather(std::shared_ptr<Transport> transport, const Options& options,
+                      std::shared_ptr<Interrupt> interrupt = nullptr);
+  // Waits for calls under way, unless they were abandoned.
   ~CompressedAllgather();
   CompressedAllgather(const CompressedAllgather&) = delete;
   CompressedAllgather& operator=(const CompressedAllgather&) = delete;
@@ -160,12 +182,18 @@ class CompressedAllgather {
   Stats stats(const ShardId& shard_id) const;  // zeros for an unknown shard
   Memory memory() const;
 
-  // Waits for calls under way and frees everything. Not collective. Idempotent.
-  void close();
+  // Gives up the calls under way: aborts the transport, so that no peer waits for this rank. Later
+  // calls throw Error (kTransport) with the reason; what waits here stops waiting. A call that the
+  // transport cannot break off goes on by itself, on a thread that keeps what it needs. Any thread.
+  void abandon(const std::string& reason);
+
+  // Waits for calls under way and frees everything. Not collective. Idempotent. With `patience`
+  // calls that take longer are abandoned.
+  void close(std::optional<std::chrono::nanoseconds> patience = {});
 
  private:
   class Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace ciera

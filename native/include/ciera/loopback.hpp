@@ -11,7 +11,8 @@ namespace ciera {
 
 // One transport a rank, in rank order; use each from its own thread. A call that waits longer than
 // `timeout` for its peers throws Error (kDeadline) naming the missing ranks, on every rank that
-// waits. Throws Error (kArgument) for a world size of zero or above 65535.
+// waits; kClosed in a forked process. Throws Error (kArgument) for a world size of zero or above
+// 65535.
 std::vector<std::shared_ptr<Transport>> make_loopback(WorldSize world_size,
                                                       std::chrono::nanoseconds timeout);
 

@@ -1,8 +1,10 @@
 // The seam between CIERA and whatever moves bytes between ranks.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 
@@ -13,10 +15,10 @@ namespace ciera {
 // Whether a transport can move a different number of bytes from each rank in one call.
 enum class CountSupport { kEqualOnly, kPerRank };
 
-// One rank's end of a group. All ranks issue the same calls in the same order; every call blocks
-// until this rank's `recv` is complete and its `send` may be reused. A failure throws Error
-// (kTransport or kDeadline) and leaves the transport unusable. Calls come from one thread at a
-// time, not always the same one.
+// One rank's end of a group, for one communicator at a time. All ranks issue the same calls in the
+// same order; every call blocks until this rank's `recv` is complete and its `send` may be reused.
+// A failure throws Error (kTransport or kDeadline) and leaves the transport unusable. Calls come
+// from one thread at a time, not always the same one.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -54,8 +56,22 @@ class Transport {
   // transport's deadline, Error (kTransport) when the transport found an error meanwhile.
   virtual void wait_stream(DeviceStream stream);
 
+  // `check` is what a blocked thread owes its program (signals); empty takes it back. A transport
+  // that returns true asks it about every 50 ms, on the thread of a call that waits for peers, and
+  // lets through what it throws; abort() follows then. False: it cannot, so that calls of threads
+  // with signals are made on another thread.
+  virtual bool ask_while_waiting(std::function<void()> check);
+
   // Makes pending and later calls of this group throw. Any thread.
   virtual void abort(std::string_view reason) = 0;
+
+  // Communicators take a transport when they are made and give it back when they are closed, so
+  // that the calls of two never meet on it. False when it is taken.
+  bool take() { return !taken_.exchange(true); }
+  void give_back() { taken_ = false; }
+
+ private:
+  std::atomic<bool> taken_ = false;
 };
 
 }  // namespace ciera

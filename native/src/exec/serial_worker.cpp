@@ -1,50 +1,67 @@
 #include "exec/serial_worker.hpp"
 
+#include <condition_variable>
+#include <deque>
+#include <mutex>
 #include <utility>
 
 namespace ciera {
 
+struct SerialWorker::State {
+  std::mutex mutex;
+  std::condition_variable given;
+  std::condition_variable finished;
+  std::deque<std::function<void()>> tasks;
+  bool busy = false;
+  bool stopping = false;
+};
+
+SerialWorker::SerialWorker() : state_(std::make_shared<State>()) {}
+
 SerialWorker::~SerialWorker() {
   {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
+    const std::lock_guard lock(state_->mutex);
+    state_->stopping = true;
   }
-  changed_.notify_all();
-  if (thread_.joinable()) {
+  state_->given.notify_all();
+  if (thread_.get_id() == std::this_thread::get_id()) {
+    thread_.detach();
+  } else if (thread_.joinable()) {
     thread_.join();
   }
 }
 
 void SerialWorker::submit(std::function<void()> task) {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(state_->mutex);
   if (!thread_.joinable()) {
-    thread_ = std::thread([this] { run(); });
+    thread_ = std::thread([state = state_] { run(*state); });
   }
-  tasks_.push_back(std::move(task));
-  changed_.notify_all();
+  state_->tasks.push_back(std::move(task));
+  state_->given.notify_one();
 }
 
-void SerialWorker::wait_idle() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return tasks_.empty() && !busy_; });
+bool SerialWorker::idle_within(std::chrono::nanoseconds time) {
+  std::unique_lock lock(state_->mutex);
+  return state_->finished.wait_for(lock, time,
+                                   [this] { return state_->tasks.empty() && !state_->busy; });
 }
 
-void SerialWorker::run() {
-  std::unique_lock lock(mutex_);
+void SerialWorker::run(State& state) {
+  std::unique_lock lock(state.mutex);
   while (true) {
-    changed_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
-    if (tasks_.empty()) {
+    state.given.wait(lock, [&state] { return state.stopping || !state.tasks.empty(); });
+    if (state.tasks.empty()) {
       return;  // stopping, and everything that was asked for has run
     }
-    std::function<void()> task = std::move(tasks_.front());
-    tasks_.pop_front();
-    busy_ = true;
+    std::function<void()> task = std::move(state.tasks.front());
+    state.tasks.pop_front();
+    state.busy = true;
     lock.unlock();
     task();
     task = nullptr;  // its captures end here, outside the lock
     lock.lock();
-    busy_ = false;
-    changed_.notify_all();
+    state.busy = false;
+    state.finished.notify_all();
   }
 }
 

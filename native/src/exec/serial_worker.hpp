@@ -1,17 +1,18 @@
 // One thread that runs tasks in the order they were given.
 #pragma once
 
-#include <condition_variable>
-#include <deque>
+#include <chrono>
 #include <functional>
-#include <mutex>
+#include <memory>
 #include <thread>
 
 namespace ciera {
 
 class SerialWorker {
  public:
-  SerialWorker() = default;
+  SerialWorker();
+  // Waits until every task given has run, except on the worker's own thread (the last task may own
+  // the worker): the thread then ends by itself.
   ~SerialWorker();
   SerialWorker(const SerialWorker&) = delete;
   SerialWorker& operator=(const SerialWorker&) = delete;
@@ -19,17 +20,14 @@ class SerialWorker {
   // The thread starts with the first task; std::system_error when the system gives none, and the
   // task is not taken then. Tasks must not throw.
   void submit(std::function<void()> task);
-  // Blocks until every task given so far has run.
-  void wait_idle();
+  // Whether every task given so far has run; waits for it up to `time`.
+  bool idle_within(std::chrono::nanoseconds time);
 
  private:
-  void run();
+  struct State;
+  static void run(State& state);
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> tasks_;
-  bool busy_ = false;
-  bool stopping_ = false;
+  std::shared_ptr<State> state_;  // the thread's too
   std::thread thread_;
 };
 

@@ -1,5 +1,7 @@
 #include "exec/thread_pool.hpp"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
@@ -19,6 +21,7 @@ struct ThreadPool::State {
   std::uint64_t generation = 0;
   bool stopping = false;
   std::vector<std::thread> workers;
+  const pid_t process = getpid();
 
   void take_turns() {
     for (std::size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) {
@@ -68,7 +71,13 @@ ThreadPool::ThreadPool(std::size_t threads) : state_(std::make_unique<State>()) 
   }
 }
 
-ThreadPool::~ThreadPool() { state_->stop(); }
+ThreadPool::~ThreadPool() {
+  if (state_->process != getpid()) {
+    static_cast<void>(state_.release());  // a fork has no threads that could be joined
+    return;
+  }
+  state_->stop();
+}
 
 std::size_t ThreadPool::threads() const { return state_->workers.size() + 1; }
 

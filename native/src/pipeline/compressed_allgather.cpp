@@ -1,6 +1,10 @@
 #include "ciera/compressed_allgather.hpp"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <exception>
 #include <mutex>
 #include <system_error>
@@ -9,6 +13,7 @@
 #include "exec/serial_worker.hpp"
 #include "pipeline/engine.hpp"
 #include "pipeline/gather_call.hpp"
+#include "pipeline/lifeline.hpp"
 
 namespace ciera {
 
@@ -34,23 +39,35 @@ Stats& Stats::operator+=(const Stats& other) {
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+using std::chrono::nanoseconds;
+
 class CallImpl final : public Call {
  public:
-  CallImpl(pipeline::Engine& engine, GatherRequest request, std::optional<std::string> rejection)
+  CallImpl(pipeline::Engine& engine, std::shared_ptr<pipeline::Lifeline> lifeline,
+           GatherRequest request, std::optional<std::string> rejection)
       : label_(request.segments.empty()
                    ? "call without segments"
-                   : "shard " + pipeline::to_string(request.segments[0].shard_id)),
+                   : "shard " + pipeline::to_string(request.segments[0].shard_id) + ", rank " +
+                         std::to_string(engine.rank)),
+        lifeline_(std::move(lifeline)),
         call_(engine, std::move(request), std::move(rejection)) {}
 
-  void run(std::mutex& run_mutex) {
+  void run(std::timed_mutex& run_mutex) {
     {
       const std::lock_guard running(run_mutex);
       try {
+        throw_if_abandoned();
         call_.run();
-      } catch (...) {
+      } catch (const Error&) {
         failure_ = std::current_exception();
+      } catch (...) {
+        // A signal or no memory, between any two steps: the peers must not wait for the next one.
+        failure_ = std::current_exception();
+        lifeline_->abandon("interrupted");
       }
     }
+    call_.let_go();
     const std::lock_guard lock(mutex_);
     done_ = true;
     changed_.notify_all();
@@ -61,12 +78,17 @@ class CallImpl final : public Call {
     return done_;
   }
 
-  void wait(std::optional<std::chrono::nanoseconds> timeout) override {
-    std::unique_lock lock(mutex_);
-    const auto is_done = [this] { return done_; };
-    if (!timeout) {
-      changed_.wait(lock, is_done);
-    } else if (!changed_.wait_for(lock, *timeout, is_done)) {
+  void wait(std::optional<nanoseconds> timeout) override {
+    const auto start = Clock::now();
+    bool late = false;
+    lifeline_->wait([&](nanoseconds slice) {
+      std::unique_lock lock(mutex_);
+      const auto left = timeout ? *timeout - (Clock::now() - start) : slice;
+      late = timeout && left <= nanoseconds(0);
+      return changed_.wait_for(lock, std::min(slice, left), [this] { return done_; }) || late;
+    });
+    if (!done()) {
+      throw_if_abandoned();
       throw Error(ErrorCode::kDeadline,
                   label_ + ": the call is not complete yet; it goes on, wait for it again");
     }
@@ -77,8 +99,20 @@ class CallImpl final : public Call {
 
   const std::vector<std::span<std::byte>>& outputs() const override { return call_.outputs(); }
 
+  static std::string unusable(const std::string& reason) {
+    return "the communicator is unusable, its calls were given up (" + reason +
+           "); close it and make a new one on every rank";
+  }
+
  private:
+  void throw_if_abandoned() const {
+    if (const auto reason = lifeline_->abandoned()) {
+      throw Error(ErrorCode::kTransport, label_ + ": " + unusable(*reason));
+    }
+  }
+
   std::string label_;
+  std::shared_ptr<pipeline::Lifeline> lifeline_;
   pipeline::GatherCall call_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -88,15 +122,32 @@ class CallImpl final : public Call {
 
 }  // namespace
 
-class CompressedAllgather::Impl {
+class CompressedAllgather::Impl : public std::enable_shared_from_this<Impl> {
  public:
-  Impl(std::shared_ptr<Transport> transport, const Options& options)
-      : engine_(std::move(transport), options) {}
+  Impl(const std::shared_ptr<Transport>& transport, const Options& options,
+       std::shared_ptr<Interrupt> interrupt)
+      : engine_(transport, options),
+        lifeline_(std::make_shared<pipeline::Lifeline>(transport, interrupt)),
+        transport_asks_(transport->ask_while_waiting(check_of(interrupt))) {}
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  static std::function<void()> check_of(const std::shared_ptr<Interrupt>& interrupt) {
+    if (interrupt == nullptr) {
+      return {};
+    }
+    return [interrupt] {
+      if (interrupt->watches()) {
+        interrupt->check();
+      }
+    };
+  }
 
   // Holds the communicator for one thread, for as long as it is inside.
   class Visit {
    public:
     explicit Visit(Impl& impl) : impl_(impl) {
+      impl.require_own_process();
       if (impl_.visited_.exchange(true)) {
         throw Error(ErrorCode::kConcurrentCall,
                     "rank " + std::to_string(impl_.engine_.rank) +
@@ -111,40 +162,141 @@ class CompressedAllgather::Impl {
     Impl& impl_;
   };
 
+  void require_own_process() const {
+    if (!in_own_process()) {
+      throw Error(ErrorCode::kClosed, "rank " + std::to_string(engine_.rank) +
+                                          ": the communicator was made in another process (pid " +
+                                          std::to_string(process_) +
+                                          "); make a new one after fork");
+    }
+  }
+  bool in_own_process() const { return process_ == getpid(); }
+
   void require_open(const std::vector<Segment>& segments) const {
+    const auto refuse_with = [&](ErrorCode code, const std::string& text) {
+      throw Error(code, segments.empty()
+                            ? "rank " + std::to_string(engine_.rank) + ": " + text
+                            : pipeline::describe(segments[0].shard_id, engine_.rank, text));
+    };
     if (closed_) {
-      const std::string text = "the communicator is closed; make a new one";
-      throw Error(ErrorCode::kClosed,
-                  segments.empty() ? "rank " + std::to_string(engine_.rank) + ": " + text
-                                   : pipeline::describe(segments[0].shard_id, engine_.rank, text));
+      refuse_with(ErrorCode::kClosed, "the communicator is closed; make a new one");
+    }
+    if (const auto reason = lifeline_->abandoned()) {
+      refuse_with(ErrorCode::kTransport, CallImpl::unusable(*reason));
     }
   }
 
   std::shared_ptr<CallImpl> make_call(GatherRequest request,
                                       std::optional<std::string> rejection = {}) {
     require_open(request.segments);
-    return std::make_shared<CallImpl>(engine_, std::move(request), std::move(rejection));
+    return std::make_shared<CallImpl>(engine_, lifeline_, std::move(request), std::move(rejection));
+  }
+
+  // The task keeps what it uses: a call that was given up may outlive the communicator.
+  void submit(const std::shared_ptr<CallImpl>& call) {
+    worker_.submit([call, self = shared_from_this()] { call->run(self->run_mutex_); });
+  }
+
+  // Blocking. On this thread where it can be: a hand-over costs more than a small call.
+  void run(const std::shared_ptr<CallImpl>& call) {
+    bool handed_over = !transport_asks_ && lifeline_->watches();
+    if (handed_over) {
+      try {
+        submit(call);
+      } catch (const std::system_error&) {
+        handed_over = false;  // no more threads: then it is not interruptible
+      }
+    }
+    if (!handed_over && wait_idle()) {
+      call->run(run_mutex_);
+    }
+    call->wait({});
   }
 
   // Takes part in the call only to tell the peers; throws Error (kArgument) with the message.
   void refuse(const std::vector<Segment>& segments, const std::string& message) {
-    auto call = make_call({.segments = segments, .src = {}, .out = {}}, message);
-    worker_.wait_idle();
-    call->run(run_mutex_);
-    call->wait({});
+    run(make_call({.segments = segments, .src = {}, .out = {}}, message));
   }
 
+  // False when the calls were abandoned and may still be running.
+  bool wait_idle() {
+    return lifeline_->wait([this](nanoseconds time) { return worker_.idle_within(time); });
+  }
+
+  // What stats and memory read, while no call changes it.
+  std::unique_lock<std::timed_mutex> settled() {
+    require_own_process();
+    std::unique_lock lock(run_mutex_, std::defer_lock);
+    lifeline_->wait_apart([&lock](nanoseconds time) { return lock.try_lock_for(time); });
+    return lock;
+  }
+
+  void abandon(const std::string& reason) {
+    lifeline_->abandon(reason);
+    // Most transports let go at once: the worker, or a thread that is inside.
+    if (worker_.idle_within(kMoment) && run_mutex_.try_lock_for(kMoment)) {
+      run_mutex_.unlock();
+    }
+  }
+
+  void close(std::optional<nanoseconds> patience) {
+    closed_ = true;
+    if (patience && !idle_for(*patience)) {
+      abandon("closed while calls were under way");
+    }
+    if (!wait_idle()) {
+      return;  // what is left goes with the last call
+    }
+    const std::lock_guard lock(run_mutex_);
+    engine_.table.clear();
+    engine_.send_arena.release();
+    engine_.recv_arena.release();
+    engine_.frame_arena.release();
+    engine_.staging_arena.release();
+    engine_.backend->release_scratch();
+    engine_.claim.release();
+  }
+
+  // Whether all calls are complete after at most that long.
+  bool idle_for(nanoseconds patience) {
+    const auto start = Clock::now();
+    bool idle = false;
+    lifeline_->wait([&](nanoseconds slice) {
+      const auto left = patience - (Clock::now() - start);
+      idle = worker_.idle_within(std::clamp(left, nanoseconds(0), slice));
+      return idle || left <= nanoseconds(0);
+    });
+    return idle;
+  }
+
+  static constexpr std::chrono::milliseconds kMoment{200};
+  const pid_t process_ = getpid();
   pipeline::Engine engine_;
-  std::mutex run_mutex_;  // held while a call runs: what stats and memory read
+  std::shared_ptr<pipeline::Lifeline> lifeline_;
+  bool transport_asks_;
+  std::timed_mutex run_mutex_;  // held while a call runs: what stats and memory read
   std::atomic<bool> visited_ = false;
   bool closed_ = false;
   SerialWorker worker_;  // last: its thread ends before what its tasks use
 };
 
 CompressedAllgather::CompressedAllgather(std::shared_ptr<Transport> transport,
-                                         const Options& options)
-    : impl_(std::make_unique<Impl>(std::move(transport), options)) {}
-CompressedAllgather::~CompressedAllgather() = default;
+                                         const Options& options,
+                                         std::shared_ptr<Interrupt> interrupt)
+    : impl_(std::make_shared<Impl>(transport, options, std::move(interrupt))) {}
+
+CompressedAllgather::~CompressedAllgather() {
+  if (!impl_->in_own_process()) {
+    new std::shared_ptr<Impl>(impl_);  // its threads are not here: it is never taken apart
+    return;
+  }
+  try {
+    impl_->wait_idle();
+  } catch (...) {
+    // Interrupted: the calls were abandoned.
+    impl_->worker_.idle_within(Impl::kMoment);
+  }
+}
 
 Rank CompressedAllgather::rank() const {
   return Rank{static_cast<std::uint32_t>(impl_->engine_.rank)};
@@ -156,9 +308,7 @@ WorldSize CompressedAllgather::world_size() const {
 std::shared_ptr<Call> CompressedAllgather::allgather(GatherRequest request) {
   const Impl::Visit visit(*impl_);
   auto call = impl_->make_call(std::move(request));
-  impl_->worker_.wait_idle();
-  call->run(impl_->run_mutex_);  // on this thread: no hand-over when nothing else is under way
-  call->wait({});
+  impl_->run(call);
   return call;
 }
 
@@ -167,7 +317,7 @@ std::shared_ptr<Call> CompressedAllgather::allgather_async(GatherRequest request
   const std::vector<Segment> segments = request.segments;
   auto call = impl_->make_call(std::move(request));
   try {
-    impl_->worker_.submit([call, impl = impl_.get()] { call->run(impl->run_mutex_); });
+    impl_->submit(call);
   } catch (const std::system_error& error) {
     impl_->refuse(segments, std::string("no thread for asynchronous calls (") + error.what() +
                                 "); use the blocking call");
@@ -189,32 +339,34 @@ void CompressedAllgather::reject(const std::vector<Segment>& segments, const std
 void CompressedAllgather::reset(const ShardId& shard_id) {
   const Impl::Visit visit(*impl_);
   impl_->require_open({{shard_id, 0}});
-  impl_->worker_.wait_idle();
-  const std::lock_guard lock(impl_->run_mutex_);
-  impl_->engine_.table.erase(shard_id);
+  if (impl_->wait_idle()) {
+    const std::lock_guard lock(impl_->run_mutex_);
+    impl_->engine_.table.erase(shard_id);
+  }
 }
 
 void CompressedAllgather::reset() {
   const Impl::Visit visit(*impl_);
   impl_->require_open({});
-  impl_->worker_.wait_idle();
-  const std::lock_guard lock(impl_->run_mutex_);
-  impl_->engine_.table.clear();
+  if (impl_->wait_idle()) {
+    const std::lock_guard lock(impl_->run_mutex_);
+    impl_->engine_.table.clear();
+  }
 }
 
 Stats CompressedAllgather::stats() const {
-  const std::lock_guard lock(impl_->run_mutex_);
+  const auto lock = impl_->settled();
   return impl_->engine_.total;
 }
 
 Stats CompressedAllgather::stats(const ShardId& shard_id) const {
-  const std::lock_guard lock(impl_->run_mutex_);
+  const auto lock = impl_->settled();
   const auto* state = impl_->engine_.table.find(shard_id);
   return state == nullptr ? Stats{} : state->stats;
 }
 
 Memory CompressedAllgather::memory() const {
-  const std::lock_guard lock(impl_->run_mutex_);
+  const auto lock = impl_->settled();
   const pipeline::Engine& engine = impl_->engine_;
   return {.hash_cache = engine.table.hash_cache_bytes(),
           .staged_hashes = engine.table.hash_cache_bytes(),  // always of the same size
@@ -226,17 +378,14 @@ Memory CompressedAllgather::memory() const {
           .scratch_arena = engine.backend->scratch_bytes() + engine.staging_arena.capacity()};
 }
 
-void CompressedAllgather::close() {
+void CompressedAllgather::abandon(const std::string& reason) {
+  impl_->require_own_process();
+  impl_->abandon(reason);
+}
+
+void CompressedAllgather::close(std::optional<nanoseconds> patience) {
   const Impl::Visit visit(*impl_);
-  impl_->closed_ = true;
-  impl_->worker_.wait_idle();
-  const std::lock_guard lock(impl_->run_mutex_);
-  impl_->engine_.table.clear();
-  impl_->engine_.send_arena.release();
-  impl_->engine_.recv_arena.release();
-  impl_->engine_.frame_arena.release();
-  impl_->engine_.staging_arena.release();
-  impl_->engine_.backend->release_scratch();
+  impl_->close(patience);
 }
 
 }  // namespace ciera

@@ -19,7 +19,7 @@ struct SizeRow {
   std::uint32_t sequence = 0;
   RowStatus status = RowStatus::kOk;
   RowPhase phase = RowPhase::kReady;
-  std::uint64_t call_digest = 0;  // options, wire version; shards, dtype and epochs, in order
+  std::uint64_t call_digest = 0;  // options, wire version; shards, types, epochs, in order
   std::uint64_t payload_bytes = 0;
 };
 static_assert(sizeof(SizeRow) == 24);

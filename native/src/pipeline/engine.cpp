@@ -73,8 +73,28 @@ std::unique_ptr<codec::CodecBackend> make_backend(const Options& options,
 
 }  // namespace
 
+TransportClaim::TransportClaim(std::shared_ptr<Transport> transport) {
+  if (!transport->take()) {
+    throw Error(ErrorCode::kArgument,
+                "rank " + std::to_string(value(transport->rank())) + ": this " +
+                    std::string(transport->name()) +
+                    " transport serves another communicator; close that one first, or give each "
+                    "its own transport");
+  }
+  transport_ = std::move(transport);
+}
+
+void TransportClaim::release() {
+  if (transport_ != nullptr) {
+    transport_->ask_while_waiting({});
+    transport_->give_back();
+    transport_.reset();
+  }
+}
+
 Engine::Engine(std::shared_ptr<Transport> transport_in, const Options& options_in)
     : transport(require(std::move(transport_in))),
+      claim(transport),
       options(validated(options_in)),
       rank(value(transport->rank())),
       world(value(transport->world_size())),

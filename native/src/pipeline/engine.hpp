@@ -12,10 +12,24 @@
 
 namespace ciera::pipeline {
 
+// The right to use a transport, which only one communicator has at a time.
+class TransportClaim {
+ public:
+  explicit TransportClaim(std::shared_ptr<Transport> transport);  // Error (kArgument) when taken
+  ~TransportClaim() { release(); }
+  TransportClaim(const TransportClaim&) = delete;
+  TransportClaim& operator=(const TransportClaim&) = delete;
+  void release();
+
+ private:
+  std::shared_ptr<Transport> transport_;
+};
+
 struct Engine {
   Engine(std::shared_ptr<Transport> transport_in, const Options& options_in);
 
   std::shared_ptr<Transport> transport;
+  TransportClaim claim;
   Options options;
   std::size_t rank;
   std::size_t world;

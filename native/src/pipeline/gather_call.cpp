@@ -9,6 +9,7 @@
 #include "base/splitmix64.hpp"
 #include "pipeline/payload.hpp"
 #include "pipeline/stopwatch.hpp"
+#include "wire/shard_key.hpp"
 
 namespace ciera::pipeline {
 
@@ -344,6 +345,9 @@ void GatherCall::pack(const std::vector<codec::EncodeJob>& jobs) {
 std::uint64_t GatherCall::call_digest() const {
   std::uint64_t digest =
       base::mix(engine_.config_digest + static_cast<std::uint64_t>(request_.dtype) + base::kGamma0);
+  if (!request_.element_type.empty()) {
+    digest = base::mix(digest + wire::shard_key(request_.element_type) + base::kGamma1);
+  }
   for (std::size_t s = 0; s < keys_.size(); ++s) {
     const cache::ShardState* state = engine_.table.find(request_.segments[s].shard_id);
     digest = base::mix(digest + keys_[s] + base::kGamma0);

@@ -20,6 +20,8 @@ class GatherCall {
 
   // Throws the call's Error. On return all outputs are complete.
   void run();
+  // The caller's memory is needed no more.
+  void let_go() { request_.owner.reset(); }
   const std::vector<std::span<std::byte>>& outputs() const { return outputs_; }
 
  private:

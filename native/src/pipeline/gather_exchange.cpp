@@ -79,6 +79,7 @@ void GatherCall::throw_disagreement() {
   const std::string own =
       "shard_id=" + to_string(request_.segments[segment].shard_id) +
       " dtype=" + std::string(name(request_.dtype)) +
+      (request_.element_type.empty() ? "" : " (" + request_.element_type + ")") +
       " epoch=" + (state == nullptr ? "none" : std::to_string(state->epoch)) +
       " segments=" + std::to_string(keys_.size()) + " reuse=" + std::string(name(options.reuse)) +
       " coder=" + std::string(name(options.coder)) +

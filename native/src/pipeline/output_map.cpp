@@ -1,5 +1,6 @@
 #include "pipeline/output_map.hpp"
 
+#include <algorithm>
 #include <functional>
 
 namespace ciera::pipeline {
@@ -50,28 +51,46 @@ std::optional<std::string> OutputMap::misfit(const std::vector<std::span<std::by
     return "out has " + std::to_string(outputs.size()) + " buffers where " +
            std::to_string(buffers()) + " are needed";
   }
+  std::vector<std::size_t> order;  // of the outputs that hold anything, by address
   for (std::size_t b = 0; b < outputs.size(); ++b) {
     if (outputs[b].size() != buffer_bytes_[b]) {
       return "out holds " + std::to_string(outputs[b].size()) +
              " bytes where the gathered shards need " + std::to_string(buffer_bytes_[b]) +
              "; give a buffer of exactly that size";
     }
-    for (std::size_t other = 0; other < b; ++other) {
-      if (overlap(outputs[b], outputs[other])) {
-        return "out buffers " + std::to_string(other) + " and " + std::to_string(b) + " overlap";
-      }
+    if (!outputs[b].empty()) {
+      order.push_back(b);
     }
   }
+  const std::less<> before;
+  std::ranges::sort(order, before, [&](std::size_t b) { return outputs[b].data(); });
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    if (overlap(outputs[order[i - 1]], outputs[order[i]])) {
+      const auto [first, second] = std::minmax(order[i - 1], order[i]);
+      return "out buffers " + std::to_string(first) + " and " + std::to_string(second) + " overlap";
+    }
+  }
+  return misplaced(outputs, order, src, own_rank);
+}
+
+// The outputs are apart from each other: sorted by address, those that a part meets are neighbours.
+std::optional<std::string> OutputMap::misplaced(const std::vector<std::span<std::byte>>& outputs,
+                                                const std::vector<std::size_t>& order,
+                                                std::span<const std::byte> src,
+                                                std::size_t own_rank) const {
+  const std::less<> before;
   std::uint64_t offset = 0;
   for (std::size_t s = 0; s < slots_.size(); ++s) {
     const auto own = slot(outputs, s, own_rank);
     const auto part = src.subspan(offset, own.size());
     offset += own.size();
-    for (const auto& out : outputs) {
-      if (overlap(part, out) && part.data() != own.data()) {
-        return "the shard overlaps out but is not its own slot there; gather in place "
-               "(shard = this rank's part of out) or into separate memory";
-      }
+    // The first output that ends behind the start of the part.
+    const auto met = std::ranges::partition_point(order, [&](std::size_t b) {
+      return !before(part.data(), outputs[b].data() + outputs[b].size());
+    });
+    if (met != order.end() && overlap(part, outputs[*met]) && part.data() != own.data()) {
+      return "the shard overlaps out but is not its own slot there; gather in place "
+             "(shard = this rank's part of out) or into separate memory";
     }
   }
   return std::nullopt;

@@ -34,6 +34,10 @@ class OutputMap {
     std::uint64_t offset = 0;
     std::uint64_t bytes = 0;
   };
+  std::optional<std::string> misplaced(const std::vector<std::span<std::byte>>& outputs,
+                                       const std::vector<std::size_t>& order,
+                                       std::span<const std::byte> src, std::size_t own_rank) const;
+
   std::vector<std::vector<Slot>> slots_;  // [segment][rank]
   std::vector<std::uint64_t> buffer_bytes_;
 };

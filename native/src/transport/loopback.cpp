@@ -1,7 +1,11 @@
 #include "ciera/loopback.hpp"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <string>
 
@@ -23,23 +27,33 @@ class Hub {
  public:
   Hub(std::uint32_t world, std::chrono::nanoseconds timeout) : timeout_(timeout), offers_(world) {}
 
-  void arrive(std::uint32_t rank, Offer offer) {
+  using Check = std::function<void()>;
+
+  void arrive(std::uint32_t rank, Offer offer, const Check& check) {
+    if (process_ != getpid()) {
+      throw Error(ErrorCode::kClosed, "loopback transport: made in another process (pid " +
+                                          std::to_string(process_) +
+                                          "); make a new one after fork");
+    }
     std::unique_lock lock(mutex_);
     throw_if_poisoned();
     offers_[rank] = std::move(offer);
-    barrier(lock, rank);
+    barrier(lock, rank, check);
   }
 
-  void leave(std::uint32_t rank) {
+  void leave(std::uint32_t rank, const Check& check) {
     std::unique_lock lock(mutex_);
     throw_if_poisoned();
-    barrier(lock, rank);
+    barrier(lock, rank, check);
   }
 
   const Offer& offer(std::uint32_t rank) const { return offers_[rank]; }
   std::uint32_t world() const { return static_cast<std::uint32_t>(offers_.size()); }
 
   void poison(ErrorCode code, const std::string& reason) {
+    if (process_ != getpid()) {
+      return;  // whoever held the mutex at the fork is not here to give it back
+    }
     const std::lock_guard lock(mutex_);
     poison_locked(code, reason);
   }
@@ -59,7 +73,7 @@ class Hub {
     }
   }
 
-  void barrier(std::unique_lock<std::mutex>& lock, std::uint32_t rank) {
+  void barrier(std::unique_lock<std::mutex>& lock, std::uint32_t rank, const Check& check) {
     waiting_.resize(offers_.size());
     waiting_[rank] = true;
     if (++arrived_ == offers_.size()) {
@@ -70,8 +84,21 @@ class Hub {
       return;
     }
     const std::uint64_t generation = generation_;
-    const bool met = changed_.wait_for(
-        lock, timeout_, [&] { return generation_ != generation || !reason_.empty(); });
+    const auto is_over = [&] { return generation_ != generation || !reason_.empty(); };
+    const auto start = std::chrono::steady_clock::now();
+    bool met = false;
+    while (!met) {
+      const auto left = timeout_ - (std::chrono::steady_clock::now() - start);
+      met = changed_.wait_for(lock, std::min<std::chrono::nanoseconds>(left, kSlice), is_over);
+      if (met || left <= kSlice) {
+        break;
+      }
+      if (check) {
+        lock.unlock();
+        check();
+        lock.lock();
+      }
+    }
     if (!met) {
       poison_locked(ErrorCode::kDeadline, "deadline passed while waiting for rank(s) " + missing());
     }
@@ -90,6 +117,8 @@ class Hub {
     return text;
   }
 
+  static constexpr std::chrono::milliseconds kSlice{50};
+  const pid_t process_ = getpid();
   const std::chrono::nanoseconds timeout_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -124,7 +153,7 @@ class LoopbackTransport final : public Transport {
   void allgatherv(std::span<const std::byte> send, std::span<std::byte> recv,
                   std::span<const std::uint64_t> counts,
                   std::span<const std::uint64_t> offsets) override {
-    hub_->arrive(rank_, {send, nullptr});
+    hub_->arrive(rank_, {send, nullptr}, check_);
     const std::string fault = find_fault(recv, counts, offsets);
     for (std::uint32_t r = 0; r < hub_->world() && fault.empty(); ++r) {
       const auto peer = hub_->offer(r).send;
@@ -136,7 +165,7 @@ class LoopbackTransport final : public Transport {
     if (!fault.empty()) {
       hub_->poison(ErrorCode::kTransport, fault);
     }
-    hub_->leave(rank_);
+    hub_->leave(rank_, check_);
   }
 
   bool moves_device_memory() const override { return exec::has_streams(); }
@@ -156,7 +185,7 @@ class LoopbackTransport final : public Transport {
   void allgatherv_on(DeviceStream stream, std::span<const std::byte> send,
                      std::span<std::byte> recv, std::span<const std::uint64_t> counts,
                      std::span<const std::uint64_t> offsets) override {
-    hub_->arrive(rank_, {send, exec::record_point(stream)});
+    hub_->arrive(rank_, {send, exec::record_point(stream)}, check_);
     const std::string fault = find_fault(recv, counts, offsets);
     if (!fault.empty()) {
       hub_->poison(ErrorCode::kTransport, fault);
@@ -169,15 +198,20 @@ class LoopbackTransport final : public Transport {
         exec::copy_on(stream, to, peer);
       }
     }
-    hub_->leave(rank_);  // every rank has enqueued its reads
-    hub_->arrive(rank_, {{}, exec::record_point(stream)});
+    hub_->leave(rank_, check_);  // every rank has enqueued its reads
+    hub_->arrive(rank_, {{}, exec::record_point(stream)}, check_);
     for (std::uint32_t r = 0; r < hub_->world(); ++r) {
       exec::hold_until(stream, hub_->offer(r).point);  // `send` may be reused after them
     }
-    hub_->leave(rank_);
+    hub_->leave(rank_, check_);
   }
 
   void wait_stream(DeviceStream stream) override { exec::wait_for(stream); }
+
+  bool ask_while_waiting(std::function<void()> check) override {
+    check_ = std::move(check);
+    return true;
+  }
 
   void abort(std::string_view reason) override {
     hub_->poison(ErrorCode::kTransport,
@@ -202,6 +236,7 @@ class LoopbackTransport final : public Transport {
 
   std::shared_ptr<Hub> hub_;
   std::uint32_t rank_;
+  Hub::Check check_;
 };
 
 }  // namespace

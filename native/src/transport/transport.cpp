@@ -23,6 +23,8 @@ void Transport::allgatherv_on(DeviceStream, std::span<const std::byte>, std::spa
   throw_host_only(*this);
 }
 
+bool Transport::ask_while_waiting(std::function<void()>) { return false; }
+
 void Transport::wait_stream(DeviceStream) { throw_host_only(*this); }
 
 }  // namespace ciera

@@ -28,6 +28,9 @@ class WrappingTransport : public Transport {
                   std::span<const std::uint64_t> offsets) override {
     inner_->allgatherv(send, recv, counts, offsets);
   }
+  bool ask_while_waiting(std::function<void()> check) override {
+    return inner_->ask_while_waiting(std::move(check));
+  }
   bool moves_device_memory() const override { return inner_->moves_device_memory(); }
   void allgather_on(DeviceStream stream, std::span<const std::byte> send,
                     std::span<std::byte> recv) override {

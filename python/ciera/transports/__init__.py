@@ -18,7 +18,18 @@ def loopback(world_size: int, *, timeout: float = 600.0) -> list[Transport]:
     """
     if isinstance(world_size, bool) or not isinstance(world_size, int) or world_size < 1:
         raise ArgumentError(f"world_size={world_size!r} is not possible; give an int >= 1")
-    return _native.loopback(world_size, timeout)
+    return _native.loopback(world_size, seconds(timeout))
+
+
+def seconds(timeout: Any) -> float:
+    """A timeout as a float; raises ArgumentError for what is no number of seconds >= 0."""
+    try:
+        number = -1.0 if isinstance(timeout, bool | str | bytes) else float(timeout)
+    except (TypeError, ValueError):
+        number = -1.0
+    if not number >= 0:
+        raise ArgumentError(f"timeout={timeout!r} is not possible; give seconds >= 0")
+    return number
 
 
 def as_transport(source: Any) -> Transport:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ciera import _native, wheels
 from ciera.errors import ArgumentError, TransportError
+from ciera.transports import seconds
 
 
 def point_to_wheel() -> None:
@@ -129,4 +130,4 @@ def nccl(
         raise ArgumentError("without a source, unique_id, rank and world_size are all needed")
     point_to_wheel()
     device = _default_device(None) if device is None else device
-    return _native.nccl(unique_id, rank, world_size, device, timeout)
+    return _native.nccl(unique_id, rank, world_size, device, seconds(timeout))

@@ -394,6 +394,121 @@ TEST(Deadline, NamesTheMissingRankAndPoisonsTheCommunicator) {
   EXPECT_EQ(closed->code(), ErrorCode::kClosed);
 }
 
+struct Interrupted {};
+
+// Lets the third question of a wait end it.
+class ThirdQuestion final : public Interrupt {
+ public:
+  bool watches() const override { return true; }
+  void check() override {
+    if (++questions == 3) {
+      throw Interrupted{};
+    }
+  }
+  int questions = 0;
+};
+
+TEST(Interrupts, EndAWaitAndTellThePeers) {
+  for (const bool async : {false, true}) {
+    for (const bool asks : {false, true}) {
+      auto transports = make_loopback(WorldSize{2}, testing::kDeadline);
+      std::shared_ptr<Transport> first = transports[0];
+      if (!asks) {
+        struct Deaf final : WrappingTransport {
+          using WrappingTransport::WrappingTransport;
+          bool ask_while_waiting(std::function<void()>) override { return false; }
+        };
+        first = std::make_shared<Deaf>(first);
+      }
+      const auto own = weights(0, 0, 8);
+      const GatherRequest request{.segments = {{"w", 8}}, .src = bytes(own)};
+      {
+        CompressedAllgather comm(first, {}, std::make_shared<ThirdQuestion>());
+        if (async) {
+          const auto call = comm.allgather_async(request);
+          EXPECT_THROW(call->wait({}), Interrupted);
+        } else {
+          EXPECT_THROW(comm.allgather(request), Interrupted);
+        }
+        const auto later = error_of([&] { comm.allgather(request); });
+        ASSERT_TRUE(later);
+        EXPECT_EQ(later->code(), ErrorCode::kTransport);
+        EXPECT_NE(std::string(later->what()).find("interrupted"), std::string::npos);
+        comm.close();
+      }
+      CompressedAllgather peer(transports[1], {});
+      const auto told = error_of([&] { peer.allgather(request); });
+      ASSERT_TRUE(told);
+      EXPECT_EQ(told->code(), ErrorCode::kTransport);
+    }
+  }
+}
+
+// Blocks in an exchange until told, whatever is aborted.
+class StuckTransport final : public WrappingTransport {
+ public:
+  using WrappingTransport::WrappingTransport;
+  void allgather(std::span<const std::byte>, std::span<std::byte>) override {
+    gone.wait(false);
+    throw Error(ErrorCode::kTransport, "stuck until now");
+  }
+  void abort(std::string_view) override {}
+  std::atomic<bool> gone = false;
+};
+
+TEST(Interrupts, ACallThatCannotBeBrokenOffOutlivesItsCommunicator) {
+  auto stuck = std::make_shared<StuckTransport>(make_loopback(WorldSize{1}, testing::kDeadline)[0]);
+  const auto own = weights(0, 0, 8);
+  const auto owner = std::make_shared<int>();
+  std::shared_ptr<Call> call;
+  {
+    CompressedAllgather comm(stuck, {});
+    call = comm.allgather_async({.segments = {{"w", 8}}, .src = bytes(own), .owner = owner});
+    comm.close(std::chrono::milliseconds(1));
+    const auto error = error_of([&] { call->wait({}); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), ErrorCode::kTransport);
+  }
+  EXPECT_FALSE(call->done());
+  EXPECT_EQ(owner.use_count(), 2);
+  EXPECT_FALSE(stuck->take());  // still in use
+  stuck->gone = true;
+  stuck->gone.notify_all();
+  while (!call->done() || !stuck->take()) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(owner.use_count(), 1);
+}
+
+TEST(Transports, ServeOneCommunicatorAtATime) {
+  const auto transports = make_loopback(WorldSize{1}, testing::kDeadline);
+  CompressedAllgather first(transports[0], {});
+  const auto error = error_of([&] { CompressedAllgather second(transports[0], {}); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::kArgument);
+  first.close();
+  CompressedAllgather second(transports[0], {});
+}
+
+TEST(ElementTypes, OfOneWidthMustAgree) {
+  on_ranks(2, [](std::size_t rank, auto transport) {
+    CompressedAllgather comm(transport, {});
+    const std::vector<std::uint64_t> own(4);
+    GatherRequest request{.segments = {{"w", 4}},
+                          .dtype = DType::kOpaque64,
+                          .src = std::as_bytes(std::span(own)),
+                          .element_type = rank == 0 ? "int64" : "float64"};
+    const auto error = error_of([&] { comm.allgather(request); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), ErrorCode::kRankMismatch);
+    for (const char* name : {"int64", "float64"}) {
+      EXPECT_NE(std::string(error->what()).find(name), std::string::npos) << error->what();
+    }
+    request.element_type.clear();
+    comm.allgather(request);
+  });
+}
+
 TEST(RandomLegalCalls, MatchAModelOfAPlainAllgather) {
   const unsigned seed = 20260;
   SCOPED_TRACE("seed " + std::to_string(seed));
