@@ -187,6 +187,9 @@ class CompressedAllgather {
   // transport cannot break off goes on by itself, on a thread that keeps what it needs. Any thread.
   void abandon(const std::string& reason);
 
+  // Whether no call is under way any more, not even one that was abandoned; waits up to `patience`.
+  bool idle_within(std::chrono::nanoseconds patience);
+
   // Waits for calls under way and frees everything. Not collective. Idempotent. With `patience`
   // calls that take longer are abandoned.
   void close(std::optional<std::chrono::nanoseconds> patience = {});

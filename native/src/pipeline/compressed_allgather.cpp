@@ -233,10 +233,16 @@ class CompressedAllgather::Impl : public std::enable_shared_from_this<Impl> {
 
   void abandon(const std::string& reason) {
     lifeline_->abandon(reason);
-    // Most transports let go at once: the worker, or a thread that is inside.
-    if (worker_.idle_within(kMoment) && run_mutex_.try_lock_for(kMoment)) {
-      run_mutex_.unlock();
+    idle_within(kMoment);  // most transports let go at once
+  }
+
+  // The worker, and threads that are inside.
+  bool idle_within(nanoseconds patience) {
+    if (!worker_.idle_within(patience)) {
+      return false;
     }
+    const std::unique_lock lock(run_mutex_, patience);
+    return lock.owns_lock();
   }
 
   void close(std::optional<nanoseconds> patience) {
@@ -381,6 +387,11 @@ Memory CompressedAllgather::memory() const {
 void CompressedAllgather::abandon(const std::string& reason) {
   impl_->require_own_process();
   impl_->abandon(reason);
+}
+
+bool CompressedAllgather::idle_within(nanoseconds patience) {
+  impl_->require_own_process();
+  return impl_->idle_within(patience);
 }
 
 void CompressedAllgather::close(std::optional<nanoseconds> patience) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import datetime
 import os
 import socket
@@ -20,7 +21,9 @@ _all_gather_flat = getattr(dist, "all_gather_single", dist.all_gather_into_tenso
 
 
 _SLICE = datetime.timedelta(milliseconds=100)
-_unfinished: list[Any] = []  # torch cannot take a collective back: it may still use these tensors
+# The last call of each group. A thread of torch's may hold a complete call a moment longer than we
+# do; the last owner of a tensor needs Python, which may be ending.
+_latest: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 _made: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # transports on a group
 
 
@@ -39,34 +42,41 @@ class TorchTransport:
         self._group = group
         self.rank: int = dist.get_rank(group)
         self.world_size: int = dist.get_world_size(group)
-        self.local_world_size: int = self._ranks_on_this_host()
         self._stopped: str | None = None
         number = _made[group] = _made.get(group, 0) + 1
         self._alarm = f"ciera/{number}/aborted"
         self._store: Any = group.get_group_store()
+        self.local_world_size: int = self._ranks_on_this_host(f"ciera/{number}/host")
 
-    def _ranks_on_this_host(self) -> int:
+    def _ranks_on_this_host(self, key: str) -> int:
         stated = os.environ.get("LOCAL_WORLD_SIZE")
         if stated is not None and stated.isdigit() and int(stated) > 0:
             return min(int(stated), self.world_size)
-        hosts: list[Any] = [None] * self.world_size
-        dist.all_gather_object(hosts, socket.gethostname(), group=self._group)
-        return hosts.count(socket.gethostname())
+        # Over the store: a collective would leave torch's thread with tensors of Python's.
+        own = socket.gethostname()
+        self._store.set(f"{key}/{self.rank}", own)
+        hosts = [bytes(self._store.get(f"{key}/{r}")).decode() for r in range(self.world_size)]
+        return hosts.count(own)
 
     def allgather(self, send: memoryview, recv: memoryview) -> None:
         if len(send) == 0:
             return
         self._raise_if_stopped()
         # Tensors of our own: after a failed call the caller's memory may go, torch may not care.
-        sent = torch.from_numpy(np.frombuffer(send, np.uint8).copy())
+        sent = torch.empty(len(send), dtype=torch.uint8)
+        sent.numpy()[:] = np.frombuffer(send, np.uint8)
         gathered = torch.empty(len(recv), dtype=torch.uint8)
         work = _all_gather_flat(gathered, sent, group=self._group, async_op=True)
         try:
             self._finish(work)
         except BaseException:
-            _unfinished.append((work, sent, gathered))
+            # torch cannot take a collective back: it may use them as long as there is a process.
+            for one in (work, sent, gathered):
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(one))
             raise
         np.frombuffer(recv, np.uint8)[:] = gathered.numpy()
+        without_memory: Any = torch.empty(0, dtype=torch.uint8)
+        _latest[self._group] = (work, sent.set_(without_memory), gathered.set_(without_memory))
 
     def _finish(self, work: Any) -> None:
         while True:

@@ -405,7 +405,7 @@ class ThirdQuestion final : public Interrupt {
       throw Interrupted{};
     }
   }
-  int questions = 0;
+  std::atomic<int> questions = 0;  // the worker is asked too
 };
 
 TEST(Interrupts, EndAWaitAndTellThePeers) {
