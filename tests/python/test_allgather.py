@@ -203,10 +203,12 @@ def test_delta_modes_count_their_memory_and_keep_to_the_budget() -> None:
         for mode, width in (("word-delta", 4), ("exponent-delta", 1)):
             need = width * (own + peer)  # the same on both ranks
             for budget, stateful in ((need, True), (need - 1, False)):
-                comm = ciera.CompressedAllgather(transport, reuse=mode, cache_budget_bytes=budget)
-                for step in range(2):
-                    comm.allgather("w", shard + np.float32(step * 1e-6))
-                memory, stats = comm.memory(), comm.stats()
+                with ciera.CompressedAllgather(
+                    transport, reuse=mode, cache_budget_bytes=budget
+                ) as comm:
+                    for step in range(2):
+                        comm.allgather("w", shard + np.float32(step * 1e-6))
+                    memory, stats = comm.memory(), comm.stats()
                 cache = "word_cache" if mode == "word-delta" else "exp_cache"
                 assert memory[cache] == (width * peer if stateful else 0)
                 assert memory["own_reference"] == (width * own if stateful else 0)

@@ -233,18 +233,21 @@ def test_addresses_are_taken_for_arrays_and_what_they_belong_to_is_held() -> Non
     place, whole = (src.ctypes.data, src.nbytes), (out.ctypes.data, out.nbytes)
     kept = Stream()
     alive = weakref.ref(kept)
-    call = comms[0].start([("w", 100)], "fp32", place, [whole], False, 0, [kept], [])
+    call = comms[0].gather(
+        [("w", 100)], "fp32", "float32", place, [whole], False, 0, [kept], [], async_op=True
+    )
     del kept
     assert alive() is not None
-    comms[1].run([("w", 100)], "fp32", src, None, False, 0, None, [])
+    comms[1].gather([("w", 100)], "fp32", "float32", src, None, False, 0, None, [], async_op=False)
     call.wait(30)
     assert alive() is None
     assert np.array_equal(out, np.concatenate([src, src]))
     # Two bytes are an array, never an address and a length.
     (alone,) = ciera.loopback(1)
-    two = _native.Communicator(alone, **options).run(
-        [("w", 2)], "opaque8", np.array([1, 2], np.uint8), None, False, 0, None, []
-    )
+    two = _native.Communicator(alone, **options).gather(
+        [("w", 2)], "opaque8", "uint8", np.array([1, 2], np.uint8), None, False, 0, None, [],
+        async_op=False,
+    )  # fmt: skip
     assert np.array_equal(two.outputs()[0], [1, 2])
 
 
@@ -257,21 +260,15 @@ class HostStandIn:
         self.rank = self._comm.rank
         self.streams: list[int] = []
 
-    def run(self, *arguments: Any) -> Any:
-        return self._issue(self._comm.run, *arguments)
-
-    def start(self, *arguments: Any) -> Any:
-        return self._issue(self._comm.start, *arguments)
-
     def reject(self, segments: Any, message: str) -> None:
         self._comm.reject(segments, message)
 
-    def _issue(self, issue: Any, *arguments: Any) -> Any:
-        src, out, stream, keep = arguments[2], arguments[3], arguments[5], arguments[6]
+    def gather(self, *arguments: Any, async_op: bool) -> Any:
+        src, out, stream, keep = arguments[3], arguments[4], arguments[6], arguments[7]
         assert isinstance(src, tuple)
         assert len(keep) == 1 + len(out or [])
         self.streams.append(stream)
-        call = issue(*arguments)
+        call = self._comm.gather(*arguments, async_op=async_op)
         places = [(one.ctypes.data, one.nbytes) for one in call.outputs()] if call.done() else []
         return Stream(done=call.done, wait=call.wait, outputs=lambda: places, call=call)
 
