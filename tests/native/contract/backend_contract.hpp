@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -165,7 +166,7 @@ class BackendContract : public ::testing::TestWithParam<BackendFactory> {
     made.resize(host.frame.size());
     EXPECT_EQ(made, host.frame);
     const Bytes made_hashes = hashes.read();
-    EXPECT_EQ(std::memcmp(made_hashes.data(), host.hashes.data(), made_hashes.size()), 0);
+    EXPECT_TRUE(std::ranges::equal(made_hashes, as_bytes(host.hashes)));
     return host;
   }
 
@@ -302,8 +303,8 @@ TEST_P(BackendContract, GoldenFramesGetTheHostsVerdicts) {
     SCOPED_TRACE(entry.path().filename().string());
     std::ifstream file(entry.path(), std::ios::binary);
     const std::vector<char> chars((std::istreambuf_iterator<char>(file)), {});
-    Bytes frame(chars.size());
-    std::memcpy(frame.data(), chars.data(), chars.size());
+    const auto content = std::as_bytes(std::span(chars));
+    const Bytes frame(content.begin(), content.end());
     wire::FrameHeader header;
     FrameParams params{.numel = 1000};
     if (wire::read_header(frame.data(), frame.size(), &header) == Verdict::kOk &&
