@@ -112,6 +112,7 @@ int run(const MpiWorld& world, const PerfOptions& options, const StepsSource& so
   ciera::CompressedAllgather comm(place.transport, {.reuse = options.reuse,
                                                     .coder = options.coder,
                                                     .block_size = options.block_size,
+                                                    .plain_below_bytes = options.plain_below,
                                                     .threads = options.threads,
                                                     .backend = options.backend,
                                                     .device = place.device});
@@ -130,7 +131,7 @@ int run(const MpiWorld& world, const PerfOptions& options, const StepsSource& so
     }
   }
   if (report != nullptr) {
-    report->end();
+    report->end(comm.plain_below_bytes().value_or(0));
   }
   return wrong == 0 ? 0 : 1;
 }

@@ -18,6 +18,7 @@ enum LongFlag {
   kCoder,
   kBlockSize,
   kThreads,
+  kPlainBelow,
   kTrace,
   kShard,
   kChangeRate,
@@ -45,6 +46,7 @@ const option kLongFlags[] = {
     {"coder", required_argument, nullptr, kCoder},
     {"block-size", required_argument, nullptr, kBlockSize},
     {"threads", required_argument, nullptr, kThreads},
+    {"plain-below", required_argument, nullptr, kPlainBelow},
     {"trace", required_argument, nullptr, kTrace},
     {"shard", required_argument, nullptr, kShard},
     {"change-rate", required_argument, nullptr, kChangeRate},
@@ -175,6 +177,9 @@ void take_own_flag(PerfOptions& options, int flag, const std::string& name,
     case kThreads:
       options.threads = number(name, text, "1 to 1024, or 0 for cores / ranks", 0, 1024);
       break;
+    case kPlainBelow:
+      options.plain_below = number(name, text, "bytes of a rank", 0);
+      break;
     case kTrace:
       options.trace = text;
       break;
@@ -260,6 +265,8 @@ CIERA
   --coder C              raw, rans or, on a GPU, nvcomp-ans (rans)
   --block-size N         values a block (512)
   --threads N            codec threads a rank (0: cores / ranks)
+  --plain-below BYTES    a rank's bytes below which CIERA hands over to the plain call
+                         (measured over NCCL, 0 elsewhere)
 Data
   --trace FILE           .npz of XOR differences; without it synthetic words
   --shard NAME           which array of it (expert_ffn)

@@ -25,7 +25,8 @@ struct PerfOptions {
   ciera::Coder coder = ciera::Coder::kRans;
   std::uint32_t block_size = 512;
   std::size_t threads = 0;
-  std::string trace{};  // empty: synthetic words
+  std::optional<std::uint64_t> plain_below{};  // nothing: measured over NCCL, 0 elsewhere
+  std::string trace{};                         // empty: synthetic words
   std::string shard = "expert_ffn";
   double change_rate = 0.05;
   std::uint64_t seed = 1;

@@ -165,7 +165,7 @@ void Report::add_json(const Row& row) {
   std::fflush(json_);
 }
 
-void Report::end() {
+void Report::end(std::uint64_t plain_below) {
   if (table_ == nullptr) {
     return;
   }
@@ -175,6 +175,8 @@ void Report::end() {
   std::fprintf(table_, "# Out of bounds values : %s\n", verdict.c_str());
   std::fprintf(table_, "# Avg bus bandwidth    : plain %.4f, CIERA %.4f\n",
                plain_busbw_sum_ / results, ciera_busbw_sum_ / results);
+  std::fprintf(table_, "# Handed over below    : %llu bytes a rank\n",
+               static_cast<unsigned long long>(plain_below));
   std::fprintf(table_, "# Avg speed-up         : %.4f (geometric mean)\n#\n",
                std::exp(log_speed_up_sum_ / results));
 }

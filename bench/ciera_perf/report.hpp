@@ -22,7 +22,8 @@ class Report {
   // `ranks`: one line a rank.
   void begin(const std::string& mpi_library, const std::vector<std::string>& ranks);
   void add(const Row& row);
-  void end();
+  // `plain_below`: where CIERA hands over to the plain call, bytes of a rank.
+  void end(std::uint64_t plain_below);
 
  private:
   void add_json(const Row& row);

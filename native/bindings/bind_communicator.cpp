@@ -183,6 +183,11 @@ class PyCommunicator {
     return shard_id ? comm_->stats(*shard_id) : comm_->stats();
   }
 
+  std::optional<std::uint64_t> plain_below_bytes() const {
+    const NoGil no_gil;
+    return comm_->plain_below_bytes();
+  }
+
   Memory memory() const {
     const NoGil no_gil;
     return comm_->memory();
@@ -293,7 +298,7 @@ void bind_communicator(py::module_& module) {
                        const std::string& coder, std::uint32_t block_size,
                        std::optional<std::uint64_t> cache_budget_bytes, std::size_t threads,
                        const std::string& backend, int device, const std::string& effort,
-                       bool check_versions) {
+                       bool check_versions, std::optional<std::uint64_t> plain_below_bytes) {
              return std::make_shared<PyCommunicator>(
                  std::move(transport),
                  Options{.reuse = parse_reuse_mode(reuse),
@@ -301,6 +306,7 @@ void bind_communicator(py::module_& module) {
                          .effort = parse_effort(effort),
                          .block_size = block_size,
                          .cache_budget_bytes = cache_budget_bytes,
+                         .plain_below_bytes = plain_below_bytes,
                          .threads = threads,
                          .versions = check_versions ? VersionPolicy::kCheck : VersionPolicy::kTrust,
                          .backend = parse_backend(backend),
@@ -308,7 +314,8 @@ void bind_communicator(py::module_& module) {
            }),
            py::arg("transport"), py::kw_only(), py::arg("reuse"), py::arg("coder"),
            py::arg("block_size"), py::arg("cache_budget_bytes"), py::arg("threads"),
-           py::arg("backend"), py::arg("device"), py::arg("effort"), py::arg("check_versions"))
+           py::arg("backend"), py::arg("device"), py::arg("effort"), py::arg("check_versions"),
+           py::arg("plain_below_bytes"))
       .def_property_readonly("rank",
                              [](const PyCommunicator& self) { return value(self.native().rank()); })
       .def_property_readonly(
@@ -327,6 +334,7 @@ void bind_communicator(py::module_& module) {
           py::arg("segments"), py::arg("dtype"), py::arg("element_type"), py::arg("src"),
           py::arg("out"), py::arg("per_segment"), py::arg("stream"), py::arg("keep"),
           py::arg("versions"), py::kw_only(), py::arg("async_op"))
+      .def_property_readonly("plain_below_bytes", &PyCommunicator::plain_below_bytes)
       .def("reject", &PyCommunicator::reject, py::arg("segments"), py::arg("message"))
       .def("reset", &PyCommunicator::reset, py::arg("shard_id") = py::none())
       .def(

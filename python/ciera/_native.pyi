@@ -102,11 +102,14 @@ class Communicator:
         device: int,
         effort: str,
         check_versions: bool,
+        plain_below_bytes: int | None,
     ) -> None: ...
     @property
     def rank(self) -> int: ...
     @property
     def world_size(self) -> int: ...
+    @property
+    def plain_below_bytes(self) -> int | None: ...
     def gather(
         self,
         segments: Sequence[tuple[str | int, int]],

@@ -117,6 +117,9 @@ class CompressedAllgather:
     "high" (smaller and slower). ``coder``: "rans", "raw" or, on a GPU with nvCOMP, "nvcomp-ans".
     ``check_versions``: compare although a version says that the shard is unchanged, and raise when
     it is not. ``block_size``: values in a block, a multiple of 8 up to 65536.
+    ``plain_below_bytes``: calls whose largest rank has fewer bytes are handed over to a plain
+    all-gather; None: measured in the first call over NCCL, which takes some milliseconds, 0
+    elsewhere (the property of that name tells).
     ``cache_budget_bytes``: bound of all reuse state of this rank; shards beyond it travel without
     state. ``threads``: codec threads, 0 = cores / ranks on this host. ``device``: where this rank's
     arrays lie and the codec runs: None or "cpu"; "cuda" (torch's current GPU where torch has one,
@@ -147,6 +150,7 @@ class CompressedAllgather:
         device: Any = None,
         effort: str = "default",
         check_versions: bool = False,
+        plain_below_bytes: int | None = None,
     ) -> None:
         for label, text in (("reuse", reuse), ("coder", coder), ("effort", effort)):
             if not isinstance(text, str):
@@ -166,6 +170,9 @@ class CompressedAllgather:
             device=self._device.index or 0,
             effort=effort,
             check_versions=bool(check_versions),
+            plain_below_bytes=None
+            if plain_below_bytes is None
+            else _integer("plain_below_bytes", plain_below_bytes),
         )
         # Of torch results in host memory, in elements, by the shards of a call and per_segment.
         self._sizes: dict[Any, list[int]] = {}
@@ -180,6 +187,11 @@ class CompressedAllgather:
     def rank(self) -> int:
         """This rank's index."""
         return self._comm.rank
+
+    @property
+    def plain_below_bytes(self) -> int | None:
+        """From which bytes of the largest rank on calls are compressed; None before measuring."""
+        return self._comm.plain_below_bytes
 
     @property
     def world_size(self) -> int:

@@ -36,6 +36,9 @@ struct Options {
   Effort effort = Effort::kDefault;                   // of exponent-delta and word-delta
   std::uint32_t block_size = 512;                     // values; a multiple of 8 from 8 to 65536
   std::optional<std::uint64_t> cache_budget_bytes{};  // for all reuse state; nothing = no limit
+  // Calls whose largest rank has fewer bytes are handed over to a plain all-gather. Nothing:
+  // measured in the first call over a network (Transport::is_network), 0 elsewhere.
+  std::optional<std::uint64_t> plain_below_bytes{};
   std::size_t threads = 0;  // host codec threads; 0 = cores / ranks on this host
   VersionPolicy versions = VersionPolicy::kTrust;
   Backend backend = Backend::kHost;  // the space of src and out
@@ -181,6 +184,9 @@ class CompressedAllgather {
   Stats stats() const;
   Stats stats(const ShardId& shard_id) const;  // zeros for an unknown shard
   Memory memory() const;
+  // From which bytes of the largest rank on calls are not handed over to a plain all-gather;
+  // nothing before it is measured.
+  std::optional<std::uint64_t> plain_below_bytes() const;
 
   // Gives up the calls under way: aborts the transport, so that no peer waits for this rank. Later
   // calls throw Error (kTransport) with the reason; what waits here stops waiting. A call that the

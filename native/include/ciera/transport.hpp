@@ -41,6 +41,10 @@ class Transport {
                           std::span<const std::uint64_t> counts,
                           std::span<const std::uint64_t> offsets) = 0;
 
+  // Whether small calls are bound by the way between the ranks, so that it pays to measure from
+  // which size on compressing is quicker.
+  virtual bool is_network() const { return false; }
+
   // Whether the three calls below work: `send` and `recv` are then memory of this rank's GPU.
   virtual bool moves_device_memory() const { return false; }
 

@@ -371,6 +371,11 @@ Stats CompressedAllgather::stats(const ShardId& shard_id) const {
   return state == nullptr ? Stats{} : state->stats;
 }
 
+std::optional<std::uint64_t> CompressedAllgather::plain_below_bytes() const {
+  const auto lock = impl_->settled();
+  return impl_->engine_.plain_below_bytes;
+}
+
 Memory CompressedAllgather::memory() const {
   const auto lock = impl_->settled();
   const pipeline::Engine& engine = impl_->engine_;

@@ -48,7 +48,9 @@ std::uint64_t digest_of(const Options& options) {
         static_cast<std::uint64_t>(options.coder), static_cast<std::uint64_t>(options.block_size),
         static_cast<std::uint64_t>(options.effort),
         static_cast<std::uint64_t>(options.cache_budget_bytes.has_value()),
-        options.cache_budget_bytes.value_or(0)}) {
+        options.cache_budget_bytes.value_or(0),
+        static_cast<std::uint64_t>(options.plain_below_bytes.has_value()),
+        options.plain_below_bytes.value_or(0)}) {
     digest = base::mix(digest + field + base::kGamma0);
   }
   return digest;
@@ -104,7 +106,13 @@ Engine::Engine(std::shared_ptr<Transport> transport_in, const Options& options_i
       frame_arena(backend->memory()),
       send_arena(backend->memory()),
       recv_arena(backend->memory()),
-      staging_arena(backend->staging_memory()) {
+      staging_arena(backend->staging_memory()),
+      plain_below_bytes(options.plain_below_bytes) {
+  const bool direct = options.backend == Backend::kHost || transport->moves_device_memory();
+  if (!plain_below_bytes &&
+      (!transport->is_network() || !direct || options.reuse == ReuseMode::kOff)) {
+    plain_below_bytes = 0;
+  }
   if (!backend->supports(options.reuse)) {
     throw Error(ErrorCode::kArgument, "reuse " + std::string(name(options.reuse)) +
                                           " is not possible on this backend; use exponent-block");

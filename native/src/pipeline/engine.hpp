@@ -41,6 +41,7 @@ struct Engine {
   Arena send_arena;     // the payload
   Arena recv_arena;     // every rank's payload
   Arena staging_arena;  // host memory for a transport that cannot move the backend's
+  std::optional<std::uint64_t> plain_below_bytes;  // nothing until it is measured
   std::uint32_t sequence = 0;
   std::string broken;  // why only close() remains; empty while usable
 };

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/splitmix64.hpp"
+#include "pipeline/handover.hpp"
 #include "pipeline/payload.hpp"
 #include "pipeline/stopwatch.hpp"
 #include "wire/shard_key.hpp"
@@ -147,6 +148,9 @@ void GatherCall::learn_layout() {
     own.push_back(segment.numel);
   }
   const std::vector<std::uint64_t> all = control_.exchange_words(own);
+  if (!engine_.plain_below_bytes) {  // the first call: the same on every rank
+    engine_.plain_below_bytes = policy::plain_below(measure_handover(engine_, control_));
+  }
   try {
     for (std::size_t s = 0; s < own.size(); ++s) {
       const ShardId& id = request_.segments[s].shard_id;
@@ -197,9 +201,25 @@ void GatherCall::map_outputs() {
 }
 
 void GatherCall::plan() {
-  for (std::size_t s = 0; !local_error_ && s < states_.size(); ++s) {
-    parts_.push_back(
-        {policy::plan_segment(engine_.options, request_.dtype, states_[s]->residence), 0, 0, {}});
+  if (local_error_) {
+    return;
+  }
+  std::uint64_t largest = 0;  // of all ranks' shares of this call
+  for (std::size_t r = 0; r < engine_.world; ++r) {
+    std::uint64_t bytes = 0;
+    for (const cache::ShardState* state : states_) {
+      bytes += state->numels[r] * element_bytes(request_.dtype);
+    }
+    largest = std::max(largest, bytes);
+  }
+  const bool plain = largest < engine_.plain_below_bytes.value_or(0);
+  for (const cache::ShardState* state : states_) {
+    parts_.push_back({plain
+                          ? policy::SegmentPlan{}
+                          : policy::plan_segment(engine_.options, request_.dtype, state->residence),
+                      0,
+                      0,
+                      {}});
   }
 }
 

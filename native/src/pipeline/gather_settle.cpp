@@ -203,7 +203,8 @@ void GatherCall::commit() {
   bool stored = false;
   for (std::size_t s = 0; s < parts_.size(); ++s) {
     cache::ShardState& state = *states_[s];
-    if (state.residence != cache::Residence::kStateful) {
+    if (state.residence != cache::Residence::kStateful ||
+        parts_[s].plan.form == policy::PartForm::kBare) {  // the reference is what it was
       continue;
     }
     if (state.own_reference.size() != 0 && parts_[s].encoded.kind != codec::FrameKind::kSame) {

@@ -31,6 +31,7 @@ class WrappingTransport : public Transport {
   bool ask_while_waiting(std::function<void()> check) override {
     return inner_->ask_while_waiting(std::move(check));
   }
+  bool is_network() const override { return inner_->is_network(); }
   bool moves_device_memory() const override { return inner_->moves_device_memory(); }
   void allgather_on(DeviceStream stream, std::span<const std::byte> send,
                     std::span<std::byte> recv) override {

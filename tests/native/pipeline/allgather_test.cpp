@@ -376,6 +376,55 @@ TEST(Options, NvcompAnsNeedsAGpuAndItsLibrary) {
   EXPECT_NE(std::string(on_gpu->what()).find(reason), std::string::npos) << on_gpu->what();
 }
 
+// Says of loopback that it is a network, so that hand-over is measured on it.
+class NetworkTransport final : public WrappingTransport {
+ public:
+  using WrappingTransport::WrappingTransport;
+  bool is_network() const override { return true; }
+};
+
+TEST(Handover, IsMeasuredInTheFirstCallAndAlikeOnAllRanks) {
+  std::uint64_t measured[3] = {};
+  on_ranks(3, [&](std::size_t rank, auto inner) {
+    CompressedAllgather comm(std::make_shared<NetworkTransport>(inner), {.threads = 1});
+    EXPECT_FALSE(comm.plain_below_bytes());
+    for (std::size_t step = 0; step < 2; ++step) {
+      const auto own = weights(rank, step, 300);
+      const auto call = comm.allgather({.segments = {{"w", 300}}, .src = bytes(own)});
+      EXPECT_EQ(words_of(call->outputs()[0]), expected({300, 300, 300}, step));
+    }
+    measured[rank] = comm.plain_below_bytes().value();
+  });
+  EXPECT_EQ(measured[0], measured[1]);
+  EXPECT_EQ(measured[0], measured[2]);
+}
+
+TEST(Handover, LeavesTheReferenceAsItWas) {
+  on_ranks(2, [](std::size_t rank, auto transport) {
+    for (const ReuseMode mode : {ReuseMode::kExponentBlock, ReuseMode::kWordDelta}) {
+      CompressedAllgather comm(transport, {.reuse = mode, .plain_below_bytes = 3000});
+      for (std::size_t step = 0; step < 6; ++step) {
+        // Alone the shard is below the limit, with the other one above.
+        const bool alone = step % 2 == 1;
+        const std::size_t total = alone ? 1000 : 2000;
+        std::vector<Segment> segments{{"a", 1000}};
+        if (!alone) {
+          segments.push_back({"b", 1000});
+        }
+        const auto own = weights(rank, step, total);
+        const auto call =
+            comm.allgather({.segments = segments,
+                            .src = bytes(own),
+                            .versions = {segments.size(), Version(std::int64_t(step))}});
+        ASSERT_EQ(words_of(call->outputs()[0]), expected({total, total}, step));
+      }
+      EXPECT_EQ(comm.stats("a").bare_segments, 3U);
+      EXPECT_EQ(comm.stats("a").delta_frames, 2U);
+      comm.close();
+    }
+  });
+}
+
 TEST(Deadline, NamesTheMissingRankAndPoisonsTheCommunicator) {
   const auto transports = make_loopback(WorldSize{2}, std::chrono::milliseconds(50));
   CompressedAllgather comm(transports[0], {});

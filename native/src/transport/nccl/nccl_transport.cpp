@@ -83,6 +83,7 @@ class NcclTransport final : public Transport {
   std::uint32_t local_world_size() const override { return 1; }
   CountSupport count_support() const override { return CountSupport::kPerRank; }
   bool moves_device_memory() const override { return true; }
+  bool is_network() const override { return true; }
 
   void allgather(std::span<const std::byte> send, std::span<std::byte> recv) override {
     guarded([&] {
