@@ -10,12 +10,14 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "ciera/nvcomp.hpp"
 #include "codec/backend.hpp"
 #include "codec/cuda/cuda_backend.hpp"
 #include "codec/cuda/decode_state.hpp"
@@ -285,6 +287,111 @@ void run_case(codec::CodecBackend& backend, const Trace& trace, const std::strin
   }
 }
 
+// One shard through the backend, as the orchestrator uses it: host clock around blocking calls, so
+// that coders whose launches are not ours can be put beside each other.
+class BackendCase {
+ public:
+  BackendCase(codec::CodecBackend& backend, ReuseMode mode, Coder coder, std::uint64_t numel)
+      : backend_(backend), stateful_(mode == ReuseMode::kExponentBlock) {
+    params_ = {
+        .mode = mode, .coder = coder, .numel = numel, .segment_log2 = backend.segment_log2(numel)};
+    const std::uint64_t hash_bytes = 16 * codec::block_count(numel, params_.block_size);
+    src_ = Buffer(backend.memory(), 2 * numel);
+    dst_ = Buffer(backend.memory(), 2 * numel);
+    frame_ = Buffer(backend.memory(), codec::max_frame_bytes(params_));
+    exponents_ = Buffer(backend.memory(), stateful_ ? numel : 0);
+    for (Buffer& hashes : hashes_) {
+      hashes = Buffer(backend.memory(), stateful_ ? hash_bytes : 0);
+    }
+  }
+
+  // Makes step 0 the reference and step 1 what is measured.
+  void load(const Trace& trace) {
+    tile(trace.steps[0], params_.numel, src_.span().data());
+    if (stateful_) {
+      encode();
+      decode();
+      params_.base_epoch = 1;
+      params_.base_digest = result_.checksum;
+      std::swap(hashes_[0], hashes_[1]);
+    }
+    tile(trace.steps[1], params_.numel, src_.span().data());
+  }
+  void encode() {
+    codec::EncodeJob job{.params = params_, .src = src_.span()};
+    job.old_hashes = params_.base_epoch == 0 ? std::span<std::byte>() : hashes_[0].span();
+    job.new_hashes = hashes_[1].span();
+    job.frame = frame_.span();
+    backend_.encode({&job, 1});
+    result_ = job.result;
+  }
+  Verdict decode() {
+    codec::DecodeJob job{.expected = params_, .frame = frame_.span().first(result_.frame_bytes)};
+    job.exponents = exponents_.span();
+    job.dst = dst_.span();
+    backend_.start_decode({&job, 1});
+    backend_.finish_decode({&job, 1});
+    return job.verdict;
+  }
+  std::uint64_t frame_bytes() const { return result_.frame_bytes; }
+
+ private:
+  codec::CodecBackend& backend_;
+  bool stateful_;
+  FrameParams params_;
+  Buffer src_, dst_, frame_, exponents_;
+  Buffer hashes_[2];
+  codec::EncodeResult result_{};
+};
+
+double median_host_us(const std::function<void()>& body) {
+  std::vector<double> times;
+  for (int i = -2; i < 9; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    body();
+    const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - start;
+    if (i >= 0) {
+      times.push_back(time.count());
+    }
+  }
+  std::nth_element(times.begin(), times.begin() + 4, times.end());
+  return times[4];
+}
+
+void compare_coders(const Trace& trace, const std::string& label, std::uint64_t most,
+                    std::ofstream& json) {
+  std::printf("%-10s %-14s %-10s %10s %6s | %8s %7s %8s %7s  through the backend, host clock\n",
+              "data", "mode", "coder", "bytes", "wire", "enc us", "GB/s", "dec us", "GB/s");
+  for (const Coder coder : {Coder::kRans, Coder::kNvcompAns}) {
+    const auto backend = codec::cuda::make_cuda_backend(0, coder);
+    for (const ReuseMode mode : {ReuseMode::kExponentOnly, ReuseMode::kExponentBlock}) {
+      for (std::uint64_t bytes = 1ULL << 20; bytes <= std::min<std::uint64_t>(most, 256ULL << 20);
+           bytes *= 16) {
+        BackendCase one(*backend, mode, coder, bytes / 2);
+        one.load(trace);
+        const double encode_us = median_host_us([&] { one.encode(); });
+        Verdict verdict = Verdict::kOk;
+        const double decode_us = median_host_us([&] { verdict = one.decode(); });
+        if (verdict != Verdict::kOk) {
+          std::fprintf(stderr, "decoding failed: %s\n", std::string(name(verdict)).c_str());
+          std::exit(1);
+        }
+        const double raw = static_cast<double>(bytes);
+        const double wire = static_cast<double>(one.frame_bytes()) / raw;
+        std::printf("%-10s %-14s %-10s %10llu %6.3f | %8.1f %7.0f %8.1f %7.0f\n", label.c_str(),
+                    std::string(name(mode)).c_str(), std::string(name(coder)).c_str(),
+                    static_cast<unsigned long long>(bytes), wire, encode_us, raw / encode_us / 1000,
+                    decode_us, raw / decode_us / 1000);
+        json << "{\"data\": \"" << label << "\", \"mode\": \"" << name(mode) << "\", \"coder\": \""
+             << name(coder) << "\", \"clock\": \"host\", \"bytes\": " << bytes
+             << ", \"wire_fraction\": " << wire << ", \"encode_us\": " << encode_us
+             << ", \"encode_gbps\": " << raw / encode_us / 1000 << ", \"decode_us\": " << decode_us
+             << ", \"decode_gbps\": " << raw / decode_us / 1000 << "}\n";
+      }
+    }
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -308,6 +415,11 @@ int main(int argc, char** argv) {
       }
       run_case(*backend, trace, argv[2], mode, bytes, json);
     }
+  }
+  if (nvcomp_support().available) {
+    compare_coders(trace, argv[2], most, json);
+  } else {
+    std::printf("nvcomp-ans left out: %s\n", nvcomp_support().detail.c_str());
   }
   return 0;
 }
