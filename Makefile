@@ -52,14 +52,14 @@ native-tests: gtest $(VENV)/.tools
 	  -DCIERA_TESTS=ON -DCIERA_PYTHON=OFF -DCIERA_WERROR=ON -DCIERA_MPI=ON \
 	  -DCMAKE_CUDA_ARCHITECTURES=$(CUDA_ARCHITECTURES)
 	$(BIN)/cmake --build build/tests -j $(JOBS)
-	$(BIN)/ctest --test-dir build/tests --output-on-failure -j $(JOBS)
+	$(BIN)/ctest --timeout 300 --test-dir build/tests --output-on-failure -j $(JOBS)
 
 # The native tests under AddressSanitizer and UndefinedBehaviorSanitizer.
 test-sanitize: gtest $(VENV)/.tools
 	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 	  -DCIERA_TESTS=ON -DCIERA_PYTHON=OFF -DCIERA_MPI=OFF -DCIERA_CUDA=OFF -DCIERA_SANITIZE=address,undefined -DCMAKE_BUILD_TYPE=RelWithDebInfo
 	$(BIN)/cmake --build build/sanitize -j $(JOBS)
-	$(BIN)/ctest --test-dir build/sanitize --output-on-failure -j $(JOBS)
+	$(BIN)/ctest --timeout 300 --test-dir build/sanitize --output-on-failure -j $(JOBS)
 
 bench: $(VENV)/.installed native-tests
 	$(BIN)/python bench/codec_bench.py tests/data/sample_trace.npz --shard expert_ffn

@@ -1,4 +1,5 @@
 // What long native waits owe the interpreter: signals, and its end.
+#include <cxxabi.h>
 #include <pybind11/pybind11.h>
 #include <unistd.h>
 
@@ -42,12 +43,18 @@ bool finalizing() {
 }
 
 NoGil::~NoGil() {
-  // Before 3.14 the interpreter ends threads that ask for it now, by an unwinding that no
-  // destructor lets through. The process is about to exit.
-  while (finalizing() && !was_finalizing_) {
-    pause();
+  // Before 3.14 an interpreter that ends gets rid of threads that ask for it, or have asked for it
+  // already, by an unwinding that no destructor lets through. The process is about to exit.
+  try {
+    while (finalizing() && !was_finalizing_) {
+      pause();
+    }
+    PyEval_RestoreThread(state_);
+  } catch (abi::__forced_unwind&) {
+    for (;;) {
+      pause();
+    }
   }
-  PyEval_RestoreThread(state_);
 }
 
 std::shared_ptr<Interrupt> make_interrupt() {

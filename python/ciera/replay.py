@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pickle
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -162,27 +162,24 @@ def replay_loopback(
 ) -> Results:
     """All ranks as threads of this process."""
     results: list[Results | None] = [None] * len(transports)
-    failures: list[BaseException] = []
 
     def body(rank: int) -> None:
         tick = advance if rank == 0 else lambda: None
         try:
             results[rank] = replay_rank(transports[rank], trace, options, tick)
         except BaseException as error:  # whatever it is, the others must not wait for this rank
-            failures.append(error)
             transports[rank].abort(str(error))
+            raise
 
-    threads = [threading.Thread(target=body, args=(r,)) for r in range(len(transports))]
-    for thread in threads:
-        thread.start()
-    try:
-        for thread in threads:
-            thread.join()
-    except BaseException:
-        transports[0].abort("interrupted")
-        for thread in threads:
-            thread.join()
-        raise
+    # Not Thread.join: interrupted, it takes a running thread for ended (Python before 3.13), which
+    # would outlive the interpreter.
+    with ThreadPoolExecutor(len(transports)) as ranks:
+        bodies = [ranks.submit(body, rank) for rank in range(len(transports))]
+        try:
+            failures = [error for one in as_completed(bodies) if (error := one.exception())]
+        except BaseException:
+            transports[0].abort("interrupted")
+            raise
     if failures:
         raise failures[0]
     return merge_ranks([one for one in results if one is not None])

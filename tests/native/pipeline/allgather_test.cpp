@@ -445,16 +445,17 @@ TEST(Deadline, NamesTheMissingRankAndPoisonsTheCommunicator) {
 
 struct Interrupted {};
 
-// Lets the third question of a wait end it.
+// Lets the third question of a wait end it. As signals do, it comes to one thread.
 class ThirdQuestion final : public Interrupt {
  public:
-  bool watches() const override { return true; }
+  bool watches() const override { return std::this_thread::get_id() == thread; }
   void check() override {
     if (++questions == 3) {
       throw Interrupted{};
     }
   }
-  std::atomic<int> questions = 0;  // the worker is asked too
+  const std::thread::id thread = std::this_thread::get_id();
+  int questions = 0;
 };
 
 TEST(Interrupts, EndAWaitAndTellThePeers) {
@@ -498,10 +499,13 @@ class StuckTransport final : public WrappingTransport {
  public:
   using WrappingTransport::WrappingTransport;
   void allgather(std::span<const std::byte>, std::span<std::byte>) override {
+    entered = true;
+    entered.notify_all();
     gone.wait(false);
     throw Error(ErrorCode::kTransport, "stuck until now");
   }
   void abort(std::string_view) override {}
+  std::atomic<bool> entered = false;
   std::atomic<bool> gone = false;
 };
 
@@ -513,6 +517,7 @@ TEST(Interrupts, ACallThatCannotBeBrokenOffOutlivesItsCommunicator) {
   {
     CompressedAllgather comm(stuck, {});
     call = comm.allgather_async({.segments = {{"w", 8}}, .src = bytes(own), .owner = owner});
+    stuck->entered.wait(false);
     comm.close(std::chrono::milliseconds(1));
     const auto error = error_of([&] { call->wait({}); });
     ASSERT_TRUE(error);
