@@ -12,6 +12,7 @@ import wire_reference as wire
 from ciera import _native
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from native_codec import native_decode
 
 MODES = ("exponent-delta", "word-delta")
 EFFORTS = ("default", "high")
@@ -37,20 +38,6 @@ def native_frame(words: np.ndarray, params: wire.Params, reference: np.ndarray, 
     return frame
 
 
-def native_decode(frame: bytes, params: wire.Params, cache: np.ndarray) -> tuple[str, bytes, bytes]:
-    return _native.decode_frame(
-        frame,
-        mode=params.mode,
-        dtype=params.dtype,
-        block_size=params.block_size,
-        numel=params.numel,
-        shard_id=params.shard_id,
-        base_epoch=params.base_epoch,
-        base_digest=params.base_digest,
-        exponents=cache.tobytes(),
-    )
-
-
 def reference_of(words: np.ndarray, params: wire.Params) -> np.ndarray:
     return words if params.mode == "word-delta" else wire.split(words, params.dtype)[0]
 
@@ -72,7 +59,7 @@ def exchange(steps: list[np.ndarray], params: wire.Params, coder: str, effort: s
         assert len(frame) <= raw_bytes
         decoded, new_cache = wire.decode(frame, params, cache)
         assert decoded.tobytes() == words.tobytes()
-        native = native_decode(frame, params, cache)
+        native = native_decode(frame, params, cache.tobytes())
         assert native == ("ok", words.tobytes(), new_cache.tobytes())
         kinds.append(frame[5])
         params, reference, cache = after(params, frame), reference_of(words, params), new_cache
@@ -154,7 +141,7 @@ def test_a_shard_that_did_not_change_costs_a_header() -> None:
     for change, verdict in (((32, 1), "wrong_base"), ((40, 1), "wrong_base"), ((8, 1), None)):
         flipped = bytearray(frame)
         flipped[change[0]] ^= change[1]
-        got = native_decode(wire.with_checksum(bytes(flipped)), params, words)[0]
+        got = native_decode(wire.with_checksum(bytes(flipped)), params, words.tobytes())[0]
         assert got == (verdict or "bad_sections")
 
 
@@ -166,7 +153,7 @@ def test_segments_of_any_size_give_frames_that_both_decoders_read(effort: str) -
     sizes = []
     for log2 in (10, 11, 16):
         frame = native_frame(new, params, old, "rans", effort, log2)
-        assert native_decode(frame, params, old)[:2] == ("ok", new.tobytes())
+        assert native_decode(frame, params, old.tobytes())[:2] == ("ok", new.tobytes())
         assert wire.decode(frame, params, old)[0].tobytes() == new.tobytes()
         sizes.append(len(frame))
     assert sizes == sorted(sizes, reverse=True)
@@ -200,7 +187,7 @@ def test_every_single_bit_flip_of_a_delta_frame_is_refused() -> None:
     for bit in range(8 * len(frame)):
         flipped = bytearray(frame)
         flipped[bit // 8] ^= 1 << bit % 8
-        assert native_decode(bytes(flipped), params, old)[0] != "ok", bit
+        assert native_decode(bytes(flipped), params, old.tobytes())[0] != "ok", bit
 
 
 @pytest.mark.parametrize("effort", EFFORTS)
@@ -214,7 +201,7 @@ def test_damage_behind_the_checksum_gets_one_verdict_from_both_decoders(effort: 
         damaged = bytearray(frame)
         damaged[byte] ^= int(random.integers(1, 256))
         bad = wire.with_checksum(bytes(damaged))
-        verdict, words, _ = native_decode(bad, params, old)
+        verdict, words, _ = native_decode(bad, params, old.tobytes())
         try:
             expected = ("ok", wire.decode(bad, params, old)[0].tobytes())
         except wire.BadFrameError as error:

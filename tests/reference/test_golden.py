@@ -14,6 +14,7 @@ import wire_reference as wire
 from ciera import _native
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from native_codec import native_decode
 
 GOLDEN = Path(__file__).parents[1] / "data/golden"
 
@@ -30,20 +31,6 @@ def load(path: Path) -> tuple[bytes, wire.Params, dict[str, Any], np.ndarray]:
     else:
         cache = np.frombuffer(base64.b64decode(index.get("exponents", "")), np.uint8)
     return path.read_bytes(), params, index, cache
-
-
-def native_decode(frame: bytes, params: wire.Params, exponents: bytes) -> tuple[str, bytes, bytes]:
-    return _native.decode_frame(
-        frame,
-        mode=params.mode,
-        dtype=params.dtype,
-        block_size=params.block_size,
-        numel=params.numel,
-        shard_id=params.shard_id,
-        base_epoch=params.base_epoch,
-        base_digest=params.base_digest,
-        exponents=exponents,
-    )
 
 
 def native_encode(

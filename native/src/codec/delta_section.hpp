@@ -174,17 +174,9 @@ CIERA_HD inline Verdict lay_out_delta(const DeltaTables& tables, std::uint64_t s
   if (tables.values != expected_values || expected_values == 0) {
     return Verdict::kBadTable;
   }
-  layout->segments = rans_segments(delta_items(tables.form, expected_values), tables.segment_log2);
-  const std::uint64_t rest = section_bytes - tables.bytes;
-  if (layout->segments > rest / (4 + kRansStateBytes)) {
-    return Verdict::kBadStream;
-  }
-  layout->ends = tables.bytes;
-  layout->states = layout->ends + 4 * layout->segments;
-  layout->words = layout->states + kRansStateBytes * layout->segments;
-  const std::uint64_t word_bytes = section_bytes - layout->words;
-  layout->word_count = word_bytes / 2;
-  return word_bytes % 2 == 0 ? Verdict::kOk : Verdict::kBadStream;
+  const std::uint64_t items = delta_items(tables.form, expected_values);
+  return lay_out_streams(tables.bytes, rans_segments(items, tables.segment_log2), section_bytes,
+                         layout);
 }
 
 }  // namespace ciera::codec

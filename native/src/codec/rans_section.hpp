@@ -143,22 +143,28 @@ struct RansLayout {
   std::uint64_t word_count = 0;
 };
 
+// What follows the tables of a section: ends, states and words of its segments.
+CIERA_HD inline Verdict lay_out_streams(std::uint64_t table_bytes, std::uint64_t segments,
+                                        std::uint64_t section_bytes, RansLayout* layout) {
+  if (segments > (section_bytes - table_bytes) / (4 + kRansStateBytes)) {
+    return Verdict::kBadStream;
+  }
+  layout->segments = segments;
+  layout->ends = table_bytes;
+  layout->states = layout->ends + 4 * segments;
+  layout->words = layout->states + kRansStateBytes * segments;
+  const std::uint64_t word_bytes = section_bytes - layout->words;
+  layout->word_count = word_bytes / 2;
+  return word_bytes % 2 == 0 ? Verdict::kOk : Verdict::kBadStream;
+}
+
 CIERA_HD inline Verdict lay_out_rans(const RansTable& table, std::uint64_t section_bytes,
                                      std::uint64_t expected_symbols, RansLayout* layout) {
   if (table.symbols != expected_symbols || expected_symbols == 0) {
     return Verdict::kBadTable;
   }
-  layout->segments = rans_segments(expected_symbols, table.segment_log2);
-  const std::uint64_t rest = section_bytes - table.bytes;
-  if (layout->segments > rest / (4 + kRansStateBytes)) {
-    return Verdict::kBadStream;
-  }
-  layout->ends = table.bytes;
-  layout->states = layout->ends + 4 * layout->segments;
-  layout->words = layout->states + kRansStateBytes * layout->segments;
-  const std::uint64_t word_bytes = section_bytes - layout->words;
-  layout->word_count = word_bytes / 2;
-  return word_bytes % 2 == 0 ? Verdict::kOk : Verdict::kBadStream;
+  return lay_out_streams(table.bytes, rans_segments(expected_symbols, table.segment_log2),
+                         section_bytes, layout);
 }
 
 }  // namespace ciera::codec

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/loaded_library.hpp"
 #include "ciera/error.hpp"
 
 namespace ciera::nvcomp {
@@ -43,54 +44,9 @@ void* open_library(std::string* reason) {
   return nullptr;
 }
 
-// Looks up symbols until one is missing.
-class Symbols {
- public:
-  Symbols(void* handle, std::string path) : handle_(handle), path_(std::move(path)) {}
-
-  template <class Function>
-  void find(Function** to, const char* symbol) {
-    if (missing_.empty() && !find_optional(to, symbol)) {
-      missing_ = path_ + " has no " + symbol + "; nvCOMP 5 or 6 is needed";
-    }
-  }
-
-  // One of two: what a function is called now, or was before.
-  template <class Function, class Former>
-  void find_either(Function** to, const char* symbol, Former** former_to, const char* former) {
-    if (missing_.empty() && !find_optional(to, symbol)) {
-      find(former_to, former);
-    }
-  }
-
-  const std::string& missing() const { return missing_; }
-
- private:
-  template <class Function>
-  bool find_optional(Function** to, const char* symbol) {
-    *to = reinterpret_cast<Function*>(dlsym(handle_, symbol));
-    return *to != nullptr;
-  }
-
-  void* handle_;
-  std::string path_;
-  std::string missing_;
-};
-
-// Where the library was loaded from.
-std::string path_of(void* handle) {
-  if (void* symbol = dlsym(handle, "nvcompGetProperties")) {
-    Dl_info info{};
-    if (dladdr(symbol, &info) != 0 && info.dli_fname != nullptr) {
-      return info.dli_fname;
-    }
-  }
-  return "libnvcomp";
-}
-
 // The reason, empty when all are there.
 std::string fill(Api* api, void* handle) {
-  Symbols symbols(handle, api->path);
+  base::Symbols symbols(handle, api->path, "nvCOMP 5 or 6");
   symbols.find(&api->get_properties, "nvcompGetProperties");
   symbols.find(&api->get_status_string, "nvcompGetStatusString");
   symbols.find(&api->compress_alignments, "nvcompBatchedANSCompressGetRequiredAlignments");
@@ -185,7 +141,7 @@ Loaded load() {
   }
   loaded.reason.clear();  // an older name may have been tried in vain
   auto api = std::make_shared<Api>();
-  api->path = path_of(handle);
+  api->path = base::path_of(handle, "nvcompGetProperties", "libnvcomp");
   loaded.reason = fill(api.get(), handle);
   if (loaded.reason.empty()) {
     loaded.reason = check_version(api.get());

@@ -4,23 +4,16 @@
 #include <cstring>
 #include <memory>
 
-#include "base/bytes.hpp"
 #include "codec/host/delta_layout.hpp"
 #include "codec/host/delta_rans.hpp"
+#include "codec/host/stream_view.hpp"
 #include "exec/thread_pool.hpp"
 
 namespace ciera::codec::host {
 namespace {
 
-struct SectionView {
+struct SectionView : StreamView {
   DeltaTables tables;
-  RansLayout layout;
-  const std::byte* section = nullptr;
-
-  std::uint64_t end_word(std::uint64_t segment) const {
-    return segment == 0 ? 0
-                        : base::load_le<std::uint32_t>(section + layout.ends + 4 * (segment - 1));
-  }
 };
 
 Verdict read_section(const FrameParams& params, std::span<const std::byte> section,
@@ -34,13 +27,7 @@ Verdict read_section(const FrameParams& params, std::span<const std::byte> secti
     return verdict;
   }
   view.section = section.data();
-  for (std::uint64_t s = 1; s <= view.layout.segments; ++s) {
-    if (view.end_word(s) < view.end_word(s - 1)) {
-      return Verdict::kBadStream;
-    }
-  }
-  return view.end_word(view.layout.segments) == view.layout.word_count ? Verdict::kOk
-                                                                       : Verdict::kBadStream;
+  return view.check_ends();
 }
 
 // Slots of a table; none that is out of range, also when the context is unused.

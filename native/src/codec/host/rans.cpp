@@ -8,6 +8,7 @@
 
 #include "base/bytes.hpp"
 #include "codec/host/rans_kernels.hpp"
+#include "codec/host/stream_view.hpp"
 #include "codec/rans_section.hpp"
 #include "exec/thread_pool.hpp"
 
@@ -15,15 +16,8 @@ namespace ciera::codec::host {
 namespace {
 
 // Where the parts of a section lie, and its table.
-struct SectionView {
+struct SectionView : StreamView {
   RansTable table;
-  RansLayout layout;
-  const std::byte* section = nullptr;
-
-  std::uint64_t end_word(std::uint64_t segment) const {
-    return segment == 0 ? 0
-                        : base::load_le<std::uint32_t>(section + layout.ends + 4 * (segment - 1));
-  }
 };
 
 void count_symbols(std::span<const std::uint8_t> symbols, std::uint64_t (&counts)[256]) {
@@ -53,13 +47,7 @@ Verdict read_section(std::span<const std::byte> section, std::uint64_t symbols, 
     return verdict;
   }
   view.section = section.data();
-  for (std::uint64_t s = 1; s <= view.layout.segments; ++s) {
-    if (view.end_word(s) < view.end_word(s - 1)) {
-      return Verdict::kBadStream;
-    }
-  }
-  return view.end_word(view.layout.segments) == view.layout.word_count ? Verdict::kOk
-                                                                       : Verdict::kBadStream;
+  return view.check_ends();
 }
 
 RansEncodeTable make_encode_table(const std::uint32_t (&frequencies)[256]) {

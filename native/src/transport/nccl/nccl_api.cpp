@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 
+#include "base/loaded_library.hpp"
+
 namespace ciera::nccl {
 namespace {
 
@@ -30,45 +32,8 @@ void* open_library(std::string* reason) {
   return handle;
 }
 
-// Looks up symbols until one is missing.
-class Symbols {
- public:
-  Symbols(void* handle, std::string path) : handle_(handle), path_(std::move(path)) {}
-
-  template <class Function>
-  void find(Function** to, const char* symbol) {
-    if (missing_.empty() && !find_optional(to, symbol)) {
-      missing_ = path_ + " has no " + symbol + "; NCCL 2.14 or later is needed";
-    }
-  }
-
-  template <class Function>
-  bool find_optional(Function** to, const char* symbol) {
-    *to = reinterpret_cast<Function*>(dlsym(handle_, symbol));
-    return *to != nullptr;
-  }
-
-  const std::string& missing() const { return missing_; }
-
- private:
-  void* handle_;
-  std::string path_;
-  std::string missing_;
-};
-
-// Where the library that holds `function` was loaded from.
-std::string path_of(void* handle) {
-  if (void* symbol = dlsym(handle, "ncclGetVersion")) {
-    Dl_info info{};
-    if (dladdr(symbol, &info) != 0 && info.dli_fname != nullptr) {
-      return info.dli_fname;
-    }
-  }
-  return kSoname;
-}
-
 std::string fill(Api* api, void* handle) {
-  Symbols symbols(handle, api->path);
+  base::Symbols symbols(handle, api->path, "NCCL 2.14 or later");
   symbols.find(&api->get_version, "ncclGetVersion");
   symbols.find(&api->get_unique_id, "ncclGetUniqueId");
   symbols.find(&api->comm_init_rank_config, "ncclCommInitRankConfig");
@@ -111,7 +76,7 @@ Loaded load() {
     return loaded;
   }
   auto api = std::make_shared<Api>();
-  api->path = path_of(handle);
+  api->path = base::path_of(handle, "ncclGetVersion", kSoname);
   loaded.reason = fill(api.get(), handle);
   if (!loaded.reason.empty()) {
     return loaded;
