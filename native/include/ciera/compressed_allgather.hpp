@@ -28,8 +28,13 @@ using Version = std::variant<std::string, std::int64_t>;
 // is that of its last committed frame; kCheck compares and refuses a call whose shard differs.
 enum class VersionPolicy : std::uint8_t { kTrust, kCheck };
 
-// Equal on all ranks, except `threads`, `device` and `versions`; compared in the first row of every
-// call.
+// What becomes of buffers that the library owns: kTrust takes it that nobody wrote to them between
+// two calls; kCheck takes digests after each call, through host memory, and refuses the next call
+// of a shard whose buffer was written to. For debugging: it reads the whole buffer twice a call.
+enum class BufferPolicy : std::uint8_t { kTrust, kCheck };
+
+// Equal on all ranks, except `threads`, `device`, `versions` and `buffers`; compared in the first
+// row of every call.
 struct Options {
   ReuseMode reuse = ReuseMode::kExponentBlock;
   Coder coder = Coder::kRans;
@@ -41,6 +46,7 @@ struct Options {
   std::optional<std::uint64_t> plain_below_bytes{};
   std::size_t threads = 0;  // host codec threads; 0 = cores / ranks on this host
   VersionPolicy versions = VersionPolicy::kTrust;
+  BufferPolicy buffers = BufferPolicy::kTrust;
   Backend backend = Backend::kHost;  // the space of src and out
   int device = 0;                    // ordinal of this rank's GPU, with kCuda
 };
@@ -66,7 +72,8 @@ struct GatherRequest {
   // after the call is complete sees the result.
   DeviceStream stream{};
   // Empty, or one a segment. Equal to that of the shard's last committed call: src has not changed
-  // since. Only word-delta makes use of it. This rank's own affair: ranks need not agree.
+  // since. Used where same frames are possible: in word-delta, and in the other stateful modes when
+  // every rank owns a buffer of the shard. This rank's own affair: ranks need not agree.
   std::vector<std::optional<Version>> versions{};
   // What the elements are where `dtype` only says how wide ("int64"). Ranks must agree on it; empty
   // says nothing.
@@ -102,20 +109,42 @@ struct Stats {
 
 // Bytes held now. exp_cache: 1 byte a remote value; word_cache: a word a remote value (word-delta);
 // own_reference: the same of the own shard (delta modes); hash_cache and staged_hashes: 16 bytes a
-// block of the own shard each (exponent-block). The budget bounds the sum of these five.
+// block of the own shard each (exponent-block). The budget bounds the sum of these five. buffers:
+// what buffer() made and reset has not let go; in word-delta word_cache and own_reference of such a
+// shard are 0, because the buffer serves as them (docs/state.md has the exceptions).
 struct Memory {
   std::uint64_t hash_cache = 0;
   std::uint64_t staged_hashes = 0;
   std::uint64_t exp_cache = 0;
   std::uint64_t word_cache = 0;
   std::uint64_t own_reference = 0;
+  std::uint64_t buffers = 0;
   std::uint64_t send_arena = 0;
   std::uint64_t recv_arena = 0;
   std::uint64_t scratch_arena = 0;
   std::uint64_t total() const {
-    return hash_cache + staged_hashes + exp_cache + word_cache + own_reference + send_arena +
-           recv_arena + scratch_arena;
+    return hash_cache + staged_hashes + exp_cache + word_cache + own_reference + buffers +
+           send_arena + recv_arena + scratch_arena;
   }
+};
+
+// A shard's gathered buffer that the library owns: every rank's part, rank-major without gaps, as
+// `out` of a call of this shard. In the communicator's space, aligned to 256 bytes. Its memory
+// lives as long as this object, also beyond reset and the communicator.
+//
+// The library reads between calls what it wrote here. The caller reads everything, and writes to
+// its own part only, which it then gathers in place (src = that part). Anything else written makes
+// later results wrong on this rank, or (own part, src elsewhere) on the others; Options::buffers
+// finds it.
+class ShardBuffer {
+ public:
+  virtual ~ShardBuffer() = default;
+  virtual std::span<std::byte> bytes() const = 0;
+  virtual std::span<std::byte> part(Rank rank) const = 0;
+  virtual DType dtype() const = 0;
+  virtual const std::vector<std::uint64_t>& numels() const = 0;  // values of each rank
+  // False after reset or close: then it is plain memory, and no state lies in it.
+  virtual bool attached() const = 0;
 };
 
 // A call under way or complete.
@@ -175,9 +204,23 @@ class CompressedAllgather {
   // before a request exists.
   void reject(const std::vector<Segment>& segments, const std::string& message);
 
-  // Forgets one shard, or all: the next frame is a key frame and dtype and lengths may change. All
-  // ranks must do it between the same two calls; otherwise the next call throws kRankMismatch on
-  // every rank. Waits for calls under way.
+  // The gathered buffer of a shard, made by the first call of this function for it, of zeros or,
+  // when the shard has been gathered before in word-delta, of what was gathered last. `numels`: the
+  // values of every rank. Given as `out` (of a call of this shard alone, or kPerSegment), frames
+  // are decoded in place: in word-delta the buffer is the WordCache, and unless it is gathered in
+  // place its own part is the own reference, so the shard is not in memory twice. A call with
+  // another out decodes here and copies. In the exponent modes same frames become possible once
+  // every rank has a buffer. Not collective: whether a rank has one is its own affair. Waits for
+  // calls under way. Throws Error: kArgument when dtype or numels are not those of the shard or of
+  // its buffer, or overflow; kOutOfMemory. Nothing has changed then.
+  std::shared_ptr<ShardBuffer> buffer(const ShardId& shard_id, DType dtype,
+                                      std::vector<std::uint64_t> numels);
+  // Of a shard that has a buffer or has been gathered before; else Error (kArgument).
+  std::shared_ptr<ShardBuffer> buffer(const ShardId& shard_id);
+
+  // Forgets one shard, or all: the next frame is a key frame and dtype and lengths may change;
+  // their buffers are the caller's then. All ranks must do it between the same two calls; otherwise
+  // the next call throws kRankMismatch on every rank. Waits for calls under way.
   void reset(const ShardId& shard_id);
   void reset();
 

@@ -1,6 +1,7 @@
 #include "cache/shard_table.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -18,9 +19,11 @@ std::uint64_t saturating_multiply(std::uint64_t factor, std::uint64_t n) {
 
 }  // namespace
 
-void ShardState::commit(const std::vector<std::uint64_t>& frame_digests,
+void ShardState::commit(const std::vector<std::uint64_t>& frame_digests, codec::FrameKind own_kind,
                         const std::optional<Version>& frame_version) {
-  std::swap(hash_cache, staged_hashes);
+  if (own_kind != codec::FrameKind::kSame) {
+    std::swap(hash_cache, staged_hashes);
+  }
   digests = frame_digests;
   version = frame_version;
   ++epoch;
@@ -29,6 +32,9 @@ void ShardState::commit(const std::vector<std::uint64_t>& frame_digests,
 void ShardState::drop() {
   epoch = 0;
   version.reset();
+  own_words = OwnWords::kNowhere;
+  words_everywhere = false;
+  guards.clear();
 }
 
 std::uint64_t state_bytes(const std::vector<std::uint64_t>& numels, ReuseMode mode, DType dtype,
@@ -76,6 +82,7 @@ ShardState& ShardTable::add(const ShardId& shard_id, std::uint64_t shard_key, DT
     const bool fits = reserved_bytes_ <= budget && state.state_bytes <= budget - reserved_bytes_;
     state.residence = fits ? Residence::kStateful : Residence::kStatelessByBudget;
   }
+  state.buffer = buffer(shard_id);
   if (state.residence == Residence::kStateful) {
     allocate(state, own_rank, options);
   }
@@ -93,14 +100,28 @@ void ShardTable::allocate(ShardState& state, std::size_t own_rank, const Options
     state.hash_cache = Buffer(memory_, hash_bytes);
     state.staged_hashes = Buffer(memory_, hash_bytes);
   }
-  state.own_reference = Buffer(memory_, own * codec::own_reference_bytes(state.mode, state.dtype));
   state.peer_caches.resize(state.numels.size());
+  state.words_in_buffer = state.buffer != nullptr && state.in_words();
+  if (!state.words_in_buffer) {
+    allocate_own_reference(state, own_rank);
+    allocate_peer_caches(state, own_rank);
+  }
+}
+
+void ShardTable::allocate_own_reference(ShardState& state, std::size_t own_rank) {
+  state.own_reference =
+      Buffer(memory_, state.numels[own_rank] * codec::own_reference_bytes(state.mode, state.dtype));
+}
+
+void ShardTable::allocate_peer_caches(ShardState& state, std::size_t own_rank) {
+  std::vector<Buffer> caches(state.numels.size());
   for (std::size_t r = 0; r < state.numels.size(); ++r) {
     if (r != own_rank) {
-      state.peer_caches[r] =
+      caches[r] =
           Buffer(memory_, state.numels[r] * codec::reference_bytes(state.mode, state.dtype));
     }
   }
+  state.peer_caches = std::move(caches);
 }
 
 void ShardTable::erase(const ShardId& shard_id) {
@@ -115,8 +136,66 @@ void ShardTable::erase(const ShardId& shard_id) {
 }
 
 void ShardTable::clear() {
+  for (const auto& [id, buffer] : buffers_) {
+    buffer->detach();
+  }
+  buffers_.clear();
+  buffers_by_address_.clear();
   shards_.clear();
   reserved_bytes_ = 0;
+}
+
+std::shared_ptr<GatheredBuffer> ShardTable::buffer(const ShardId& shard_id) const {
+  const auto found = buffers_.find(shard_id);
+  return found == buffers_.end() ? nullptr : found->second;
+}
+
+void ShardTable::add_buffer(const ShardId& shard_id, std::shared_ptr<GatheredBuffer> buffer) {
+  if (!buffer->bytes().empty()) {
+    buffers_by_address_.emplace(buffer->bytes().data(), shard_id);
+  }
+  buffers_.emplace(shard_id, std::move(buffer));
+}
+
+void ShardTable::erase_buffer(const ShardId& shard_id) {
+  const auto found = buffers_.find(shard_id);
+  if (found == buffers_.end()) {
+    return;
+  }
+  found->second->detach();
+  if (!found->second->bytes().empty()) {
+    buffers_by_address_.erase(found->second->bytes().data());
+  }
+  buffers_.erase(found);
+}
+
+// Buffers are apart from each other: the only candidates are the last one that starts at or before
+// the bytes and the first one that starts behind that.
+std::optional<ShardTable::Overlap> ShardTable::overlapping(std::span<const std::byte> bytes) const {
+  if (bytes.empty() || buffers_by_address_.empty()) {
+    return std::nullopt;
+  }
+  const std::less<> before;
+  auto next = buffers_by_address_.upper_bound(bytes.data());
+  if (next != buffers_by_address_.begin()) {
+    const auto& [id, buffer] = *buffers_.find(std::prev(next)->second);
+    if (before(bytes.data(), buffer->bytes().data() + buffer->bytes().size())) {
+      return Overlap{id, buffer};
+    }
+  }
+  if (next != buffers_by_address_.end() && before(next->first, bytes.data() + bytes.size())) {
+    const auto& [id, buffer] = *buffers_.find(next->second);
+    return Overlap{id, buffer};
+  }
+  return std::nullopt;
+}
+
+std::uint64_t ShardTable::buffer_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& [id, buffer] : buffers_) {
+    bytes += buffer->bytes().size();
+  }
+  return bytes;
 }
 
 std::uint64_t ShardTable::hash_cache_bytes() const {

@@ -18,8 +18,12 @@ struct EncodeJob {
   std::span<const std::byte> src{};         // numel elements
   std::span<const std::byte> old_hashes{};  // BlockHash of the reference; empty in a key frame
   std::span<std::byte> new_hashes{};  // BlockHash of this input; may be empty in exponent-only
-  // exponent-delta, word-delta: own exponents or words as of the reference; empty in a key frame.
+  // exponent-delta, word-delta: own exponents or words as of the reference, aligned to an element;
+  // empty in a key frame.
   std::span<const std::byte> own_reference{};
+  // exponent-block and exponent-delta with params.words_held: own words as of the reference, when
+  // they are known. src equal to them, or claimed to be unchanged, makes a same frame.
+  std::span<const std::byte> own_words{};
   Claim claim = Claim::kCompare;
   std::span<std::byte> frame{};  // at least max_frame_bytes, aligned to 16
   EncodeResult result{};         // written by encode
@@ -28,9 +32,10 @@ struct EncodeJob {
 struct DecodeJob {
   FrameParams expected;
   std::span<const std::byte> frame{};  // exactly one frame, aligned to 16 on a GPU
-  // ExpCache of the peer, in word-delta its WordCache; empty in exponent-only.
+  // ExpCache of the peer, in word-delta its WordCache (aligned to an element); empty in
+  // exponent-only.
   std::span<std::byte> exponents{};
-  std::span<std::byte> dst{};      // numel elements
+  std::span<std::byte> dst{};      // numel elements; may be the WordCache: then nothing is copied
   FrameInfo info{};                // written when the frame is valid
   Verdict verdict = Verdict::kOk;  // written by finish_decode
 };
@@ -55,6 +60,9 @@ class CodecBackend {
 
   // Which modes encode and decode know; the call is refused in others.
   virtual bool supports(ReuseMode mode) const { return mode <= ReuseMode::kExponentBlock; }
+  // Whether encode and decode know same frames in exponent-block and exponent-delta
+  // (FrameParams::words_held), which leave dst and exponents as they are.
+  virtual bool supports_held_words() const { return false; }
 
   // Encodes all jobs and fills their results; blocks. Throws Error (kOutOfMemory) before anything
   // is written, or Error (kDevice).

@@ -31,6 +31,9 @@ struct FrameParams {
   std::uint32_t segment_log2 = 16;   // of rans sections, for the encoder; a decoder reads it
   Effort effort = Effort::kDefault;  // of the delta modes, for the encoder; a decoder reads it
   std::uint32_t nvcomp_major = 0;    // of the library at hand; 0: coder nvcomp-ans is refused
+  // exponent-block, exponent-delta: all receivers hold the words of the reference, in the very
+  // place that is decoded to. In word-delta they do anyhow.
+  bool words_held = false;
 };
 
 // What an encoder is told about src and the reference; kUnchanged, that they are equal, by the
@@ -116,6 +119,10 @@ CIERA_HD constexpr bool is_delta(const FrameParams& params) {
 CIERA_HD constexpr bool is_word_delta(const FrameParams& params) {
   return params.mode == ReuseMode::kWordDelta;
 }
+// Whether a same frame is one that receivers can make use of.
+CIERA_HD constexpr bool may_be_same(const FrameParams& params) {
+  return is_delta(params) && (is_word_delta(params) || params.words_held);
+}
 
 // The caches of a shard: bytes a value that receivers keep of each peer, and that the sender keeps
 // of its own (exponent-block keeps hashes instead).
@@ -160,6 +167,10 @@ CIERA_HD inline Verdict check_header(const FrameParams& expected, const std::byt
   Verdict verdict = wire::read_fixed(frame, header);
   if (verdict != Verdict::kOk) {
     return verdict;
+  }
+  if (header->kind == wire::Kind::kSame && header->mode != ReuseMode::kWordDelta &&
+      !expected.words_held) {
+    return Verdict::kBadKind;
   }
   if (header->mode != expected.mode) {
     return Verdict::kBadMode;

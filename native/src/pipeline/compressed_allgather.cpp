@@ -14,6 +14,7 @@
 #include "pipeline/engine.hpp"
 #include "pipeline/gather_call.hpp"
 #include "pipeline/lifeline.hpp"
+#include "pipeline/shard_buffers.hpp"
 
 namespace ciera {
 
@@ -223,6 +224,15 @@ class CompressedAllgather::Impl : public std::enable_shared_from_this<Impl> {
     return lifeline_->wait([this](nanoseconds time) { return worker_.idle_within(time); });
   }
 
+  // Waits for calls under way and keeps others out.
+  std::unique_lock<std::timed_mutex> idle(const ShardId& shard_id) {
+    require_open({{shard_id, 0}});
+    if (!wait_idle()) {
+      require_open({{shard_id, 0}});  // abandoned meanwhile
+    }
+    return std::unique_lock(run_mutex_);
+  }
+
   // What stats and memory read, while no call changes it.
   std::unique_lock<std::timed_mutex> settled() {
     require_own_process();
@@ -342,12 +352,26 @@ void CompressedAllgather::reject(const std::vector<Segment>& segments, const std
   }
 }
 
+std::shared_ptr<ShardBuffer> CompressedAllgather::buffer(const ShardId& shard_id, DType dtype,
+                                                         std::vector<std::uint64_t> numels) {
+  const Impl::Visit visit(*impl_);
+  const auto lock = impl_->idle(shard_id);
+  return pipeline::make_buffer(impl_->engine_, shard_id, dtype, std::move(numels));
+}
+
+std::shared_ptr<ShardBuffer> CompressedAllgather::buffer(const ShardId& shard_id) {
+  const Impl::Visit visit(*impl_);
+  const auto lock = impl_->idle(shard_id);
+  return pipeline::find_buffer(impl_->engine_, shard_id);
+}
+
 void CompressedAllgather::reset(const ShardId& shard_id) {
   const Impl::Visit visit(*impl_);
   impl_->require_open({{shard_id, 0}});
   if (impl_->wait_idle()) {
     const std::lock_guard lock(impl_->run_mutex_);
     impl_->engine_.table.erase(shard_id);
+    impl_->engine_.table.erase_buffer(shard_id);
   }
 }
 
@@ -384,6 +408,7 @@ Memory CompressedAllgather::memory() const {
           .exp_cache = engine.table.exp_cache_bytes(),
           .word_cache = engine.table.word_cache_bytes(),
           .own_reference = engine.table.own_reference_bytes(),
+          .buffers = engine.table.buffer_bytes(),
           .send_arena = engine.send_arena.capacity() + engine.frame_arena.capacity(),
           .recv_arena = engine.recv_arena.capacity(),
           .scratch_arena = engine.backend->scratch_bytes() + engine.staging_arena.capacity()};

@@ -9,16 +9,17 @@
 
 namespace ciera::pipeline {
 
-enum class RowStatus : std::uint16_t { kOk = 0, kFailed = 1 };
+enum class RowStatus : std::uint8_t { kOk = 0, kFailed = 1 };
 // kNew: at least one shard of the call is unknown to this rank, so lengths have to be exchanged
 // first.
-enum class RowPhase : std::uint16_t { kNew = 1, kReady = 2 };
+enum class RowPhase : std::uint8_t { kNew = 1, kReady = 2 };
 
-// SIZE. Two ranks agree when everything but payload_bytes is equal.
+// SIZE. Two ranks agree when everything but held_words and payload_bytes is equal.
 struct SizeRow {
   std::uint32_t sequence = 0;
   RowStatus status = RowStatus::kOk;
   RowPhase phase = RowPhase::kReady;
+  std::uint16_t held_words = 0;   // a bit a segment: this rank will hold all words; kReady
   std::uint64_t call_digest = 0;  // options, wire version; shards, types, epochs, in order
   std::uint64_t payload_bytes = 0;
 };

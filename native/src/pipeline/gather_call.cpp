@@ -1,4 +1,5 @@
-// PLAN, LEASE and ENCODE; the other stages are in gather_exchange.cpp and gather_settle.cpp.
+// PLAN, LEASE and ENCODE; the other stages are in gather_exchange.cpp and gather_settle.cpp, what
+// concerns buffers that the library owns in gather_buffers.cpp.
 #include "pipeline/gather_call.hpp"
 
 #include <algorithm>
@@ -45,6 +46,7 @@ void GatherCall::run() {
 }
 
 void GatherCall::run_stages() {
+  note_own_writes();
   validate_request();
   lease();
   if (!local_error_ && states_.empty()) {
@@ -52,6 +54,7 @@ void GatherCall::run_stages() {
   }
   map_outputs();
   plan();
+  hold_buffers();
   encode();
   const std::uint64_t payload_bytes = local_error_ ? 0 : payload_.size();
   const std::vector<SizeRow> rows = agree(RowPhase::kReady, payload_bytes);
@@ -160,6 +163,7 @@ void GatherCall::learn_layout() {
         for (std::size_t r = 0; r < engine_.world; ++r) {
           numels[r] = all[r * own.size() + s];
         }
+        require_buffer_of(s, numels);
         state = &engine_.table.add(id, keys_[s], request_.dtype, std::move(numels), engine_.rank,
                                    engine_.options);
         new_shards_.push_back(id);
@@ -170,6 +174,26 @@ void GatherCall::learn_layout() {
     fail(error.code(), std::string("no memory for the caches (") + error.what() +
                            "); set cache_budget_bytes lower on every rank");
   }
+}
+
+// A buffer that was asked for before the shard was gathered must be what the ranks gather.
+void GatherCall::require_buffer_of(std::size_t segment, const std::vector<std::uint64_t>& numels) {
+  const auto buffer = engine_.table.buffer(request_.segments[segment].shard_id);
+  if (buffer == nullptr || (buffer->dtype() == request_.dtype && buffer->numels() == numels)) {
+    return;
+  }
+  std::string text = "its buffer was made for other lengths or another dtype: the ranks gather " +
+                     std::string(name(request_.dtype));
+  for (std::size_t r = 0; r < numels.size(); ++r) {
+    if (numels[r] != buffer->numels()[r]) {
+      text += ", rank " + std::to_string(r) + " " + std::to_string(numels[r]) +
+              " values (buffer: " + std::to_string(buffer->numels()[r]) + ")";
+      break;
+    }
+  }
+  fail(ErrorCode::kArgument,
+       text + "; call reset(shard_id) on every rank and ask for a buffer of these lengths",
+       segment);
 }
 
 void GatherCall::map_outputs() {
@@ -239,7 +263,8 @@ codec::FrameParams GatherCall::params(std::size_t segment, std::size_t rank) con
           .base_epoch = state.epoch,
           .base_digest = state.epoch == 0 ? 0 : state.digests[rank],
           .segment_log2 = engine_.backend->segment_log2(state.numels[rank]),
-          .effort = engine_.options.effort};
+          .effort = engine_.options.effort,
+          .words_held = state.words_everywhere};
 }
 
 std::span<const std::byte> GatherCall::src_part(std::size_t segment) const {
@@ -275,13 +300,16 @@ void GatherCall::encode() {
 // Whether the caller says that the segment is what this rank last sent.
 bool GatherCall::claims_unchanged(std::size_t segment) const {
   const cache::ShardState& state = *states_[segment];
+  const bool possible =
+      state.in_words() ? state.own_words != cache::OwnWords::kNowhere : state.words_everywhere;
   return !request_.versions.empty() && request_.versions[segment].has_value() && state.epoch != 0 &&
-         state.mode == ReuseMode::kWordDelta && request_.versions[segment] == state.version;
+         possible && request_.versions[segment] == state.version;
 }
 
 void GatherCall::check_versions() {
   for (std::size_t s = 0; s < parts_.size(); ++s) {
-    if (claims_unchanged(s) && parts_[s].encoded.kind != codec::FrameKind::kSame) {
+    const bool compared = states_[s]->own_words != cache::OwnWords::kNowhere;
+    if (claims_unchanged(s) && compared && parts_[s].encoded.kind != codec::FrameKind::kSame) {
       fail(ErrorCode::kArgument,
            "the version is that of the last call, but the shard has changed since; give a new "
            "version with every change",
@@ -314,7 +342,15 @@ std::vector<codec::EncodeJob> GatherCall::encode_jobs() {
     }
     job.new_hashes = state.staged_hashes.span();
     if (state.epoch != 0) {
-      job.own_reference = state.own_reference.span();
+      job.own_reference = own_reference(s);
+    }
+    if (state.words_everywhere && state.own_words == cache::OwnWords::kBuffer) {
+      job.own_words = state.buffer->part(engine_.rank);
+    }
+    if (state.in_words() && state.own_words == cache::OwnWords::kNowhere) {
+      job.params.base_epoch = 0;  // what peers hold of this rank is lost: a key frame tells them
+      job.params.base_digest = 0;
+      job.own_reference = {};
     }
     if (claims_unchanged(s) && engine_.options.versions == VersionPolicy::kTrust) {
       job.claim = codec::Claim::kUnchanged;

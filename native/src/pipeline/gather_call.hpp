@@ -32,12 +32,25 @@ class GatherCall {
     codec::EncodeResult encoded;
   };
 
+  struct Held {  // a segment's buffer, where the library owns one
+    const cache::GatheredBuffer* buffer = nullptr;
+    bool is_out = false;    // the segment's place in the outputs is the buffer
+    bool in_place = false;  // src is this rank's part of the buffer
+  };
+
   void run_stages();
   void validate_request();
   void lease();
   void learn_layout();
+  void require_buffer_of(std::size_t segment, const std::vector<std::uint64_t>& numels);
   void map_outputs();
   void plan();
+  void note_own_writes();
+  void hold_buffers();
+  void refuse_overlaps();
+  void check_guards(std::size_t segment);
+  void make_room(std::size_t segment);
+  std::uint16_t held_words() const;
   void encode();
   std::vector<codec::EncodeJob> encode_jobs();
   bool claims_unchanged(std::size_t segment) const;
@@ -55,11 +68,15 @@ class GatherCall {
   VerdictRow decode_timed();
   VerdictRow split_payloads();
   VerdictRow split_bare(std::size_t rank);
+  void move_words_into_buffers();
   std::vector<codec::DecodeJob> decode_jobs();
   VerdictRow run_decode(std::vector<codec::DecodeJob>& jobs);
   void copy_bare_and_own();
+  void copy_held(std::size_t segment);
   void settle(const VerdictRow& own_verdict);
   void commit();
+  bool keep_own_words(std::size_t segment);
+  void renew_guards(std::size_t segment);
   void count();
   void undo_new_shards();
   void fail(ErrorCode code, const std::string& text, std::size_t segment = 0);
@@ -68,6 +85,7 @@ class GatherCall {
   std::uint64_t call_digest() const;
   std::string describe_segment(std::size_t segment) const;
   std::span<const std::byte> src_part(std::size_t segment) const;
+  std::span<const std::byte> own_reference(std::size_t segment) const;
   bool all_bare() const;
 
   Engine& engine_;
@@ -80,6 +98,8 @@ class GatherCall {
   std::vector<ShardId> new_shards_;         // added by this call, taken back if it is not agreed
   std::vector<std::uint64_t> src_offsets_;  // of each segment in src, and the end
   std::vector<Part> parts_;
+  std::vector<Held> held_;         // one a segment
+  std::uint16_t held_by_all_ = 0;  // held_words() of all ranks
   std::span<const std::byte> payload_;
   // What arrived: parts_of_[rank][segment], into recv_arena or (all bare, flat) into the output
   // itself.

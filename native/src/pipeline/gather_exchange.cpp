@@ -14,6 +14,7 @@ std::vector<SizeRow> GatherCall::agree(RowPhase phase, std::uint64_t payload_byt
   const SizeRow own{.sequence = engine_.sequence,
                     .status = local_error_ ? RowStatus::kFailed : RowStatus::kOk,
                     .phase = phase,
+                    .held_words = local_error_ || parts_.empty() ? std::uint16_t{0} : held_words(),
                     .call_digest = local_error_ ? 0 : call_digest(),
                     .payload_bytes = payload_bytes};
   const std::vector<SizeRow> rows = control_.exchange(own);
@@ -26,6 +27,10 @@ std::vector<SizeRow> GatherCall::agree(RowPhase phase, std::uint64_t payload_byt
   };
   if (std::ranges::any_of(rows, differs)) {
     throw_disagreement();
+  }
+  held_by_all_ = own.held_words;
+  for (const SizeRow& row : rows) {
+    held_by_all_ &= row.held_words;
   }
   return rows;
 }

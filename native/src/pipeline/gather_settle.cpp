@@ -104,16 +104,18 @@ VerdictRow GatherCall::split_bare(std::size_t rank) {
 // One job for each framed part of each peer, rank by rank.
 std::vector<codec::DecodeJob> GatherCall::decode_jobs() {
   std::vector<codec::DecodeJob> jobs;
+  move_words_into_buffers();
   for (std::size_t r = 0; r < engine_.world; ++r) {
     for (std::size_t s = 0; s < parts_.size() && r != engine_.rank; ++s) {
       if (parts_[s].plan.form == policy::PartForm::kBare) {
         continue;
       }
       codec::DecodeJob job{.expected = params(s, r), .frame = parts_of_[r][s]};
-      if (states_[s]->residence == cache::Residence::kStateful) {
-        job.exponents = states_[s]->peer_caches[r].span();
+      if (states_[s]->stateful()) {
+        job.exponents = states_[s]->peer_cache(r);
       }
-      job.dst = output_map_->slot(outputs_, s, r);
+      job.dst =
+          held_[s].buffer != nullptr ? held_[s].buffer->part(r) : output_map_->slot(outputs_, s, r);
       jobs.push_back(job);
     }
   }
@@ -146,6 +148,10 @@ VerdictRow GatherCall::run_decode(std::vector<codec::DecodeJob>& jobs) {
 
 void GatherCall::copy_bare_and_own() {
   for (std::size_t s = 0; s < parts_.size(); ++s) {
+    if (parts_[s].plan.form == policy::PartForm::kFrame && held_[s].buffer != nullptr) {
+      copy_held(s);
+      continue;
+    }
     engine_.backend->copy(output_map_->slot(outputs_, s, engine_.rank), src_part(s));
     if (parts_[s].plan.form == policy::PartForm::kFrame || received_in_place_) {
       continue;
@@ -174,7 +180,7 @@ void GatherCall::settle(const VerdictRow& own_verdict) {
     return;
   }
   for (cache::ShardState* state : states_) {
-    if (state->residence == cache::Residence::kStateful) {
+    if (state->stateful()) {
       state->drop();
     }
   }
@@ -197,26 +203,33 @@ void GatherCall::settle(const VerdictRow& own_verdict) {
           "repeat the call on every rank, it will send key frames");
 }
 
-// The own reference is made from src only now: a call that is given up after encoding must leave it
-// as it was, and staging it would take the shard's size once more.
 void GatherCall::commit() {
+  constexpr std::size_t kLastBit = 15;
   bool stored = false;
   for (std::size_t s = 0; s < parts_.size(); ++s) {
     cache::ShardState& state = *states_[s];
-    if (state.residence != cache::Residence::kStateful ||
-        parts_[s].plan.form == policy::PartForm::kBare) {  // the reference is what it was
+    if (!state.stateful()) {
       continue;
     }
-    if (state.own_reference.size() != 0 && parts_[s].encoded.kind != codec::FrameKind::kSame) {
-      engine_.backend->store_reference(params(s, engine_.rank), src_part(s),
-                                       state.own_reference.span());
-      stored = true;
+    if (parts_[s].plan.form == policy::PartForm::kBare) {  // the reference is what it was
+      state.words_everywhere = false;
+      if (!state.in_words()) {
+        state.guards.clear();
+      }
+      continue;
     }
-    state.commit(digests_[s],
+    stored = keep_own_words(s) || stored;
+    state.words_everywhere = !state.in_words() && (held_by_all_ >> std::min(s, kLastBit) & 1) != 0;
+    state.commit(digests_[s], parts_[s].encoded.kind,
                  request_.versions.empty() ? std::optional<Version>() : request_.versions[s]);
   }
   if (stored) {
     engine_.backend->wait();  // src is the caller's again when the call is complete
+  }
+  for (std::size_t s = 0; s < parts_.size(); ++s) {
+    if (states_[s]->stateful() && parts_[s].plan.form == policy::PartForm::kFrame) {
+      renew_guards(s);
+    }
   }
 }
 

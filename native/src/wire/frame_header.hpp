@@ -132,7 +132,9 @@ CIERA_HD inline Verdict read_fixed(const std::byte* frame, FrameHeader* header) 
     return Verdict::kBadFlags;
   }
   const bool words = byte_at(6) == static_cast<std::uint8_t>(ReuseMode::kWordDelta);
-  if (byte_at(5) > 3 || (byte_at(5) == 3 && !words)) {
+  const bool stateful = byte_at(6) >= static_cast<std::uint8_t>(ReuseMode::kExponentBlock) &&
+                        byte_at(6) <= static_cast<std::uint8_t>(ReuseMode::kWordDelta);
+  if (byte_at(5) > 3 || (byte_at(5) == 3 && !stateful)) {
     return Verdict::kBadKind;
   }
   if (byte_at(6) < 1 || byte_at(6) > 4) {

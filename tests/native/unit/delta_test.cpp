@@ -80,8 +80,13 @@ class EveryForm : public ::testing::TestWithParam<Form> {
     std::vector<std::byte> scratch(decode_scratch_bytes(params));
     const auto dst = std::span(shifted).subspan(1);
     std::ranges::fill(shifted, std::byte{0});
+    auto in_place = ends.cache;
     EXPECT_EQ(decode(params, frame, ends.cache, dst, scratch, &pool), Verdict::kOk);
     EXPECT_TRUE(std::ranges::equal(dst, src));
+    if (params.mode == ReuseMode::kWordDelta) {
+      EXPECT_EQ(decode(params, frame, in_place, in_place, scratch, &pool), Verdict::kOk);
+      EXPECT_TRUE(std::ranges::equal(in_place, src));
+    }
     store_reference(params, src, ends.own, &pool);
     EXPECT_EQ(ends.own, ends.cache);
     ++params.base_epoch;

@@ -1,6 +1,7 @@
 #include "codec/host/frame_changes.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "codec/host/delta_host.hpp"
@@ -174,6 +175,18 @@ void copy_bytes(std::span<std::byte> to, std::span<const std::byte> from, Thread
     const auto part = from.subspan(c * kChunk, std::min(kChunk, from.size() - c * kChunk));
     std::memcpy(to.data() + c * kChunk, part.data(), part.size());
   });
+}
+
+bool equal_bytes(std::span<const std::byte> a, std::span<const std::byte> b, ThreadPool* pool) {
+  constexpr std::size_t kChunk = 1 << 18;
+  std::atomic<bool> equal = true;
+  parallel_for(pool, ceil_div(a.size(), kChunk), [&](std::size_t c) {
+    const std::size_t bytes = std::min(kChunk, a.size() - c * kChunk);
+    if (equal && std::memcmp(a.data() + c * kChunk, b.data() + c * kChunk, bytes) != 0) {
+      equal = false;
+    }
+  });
+  return equal;
 }
 
 Verdict decode_changes(const FrameParams& expected, const FrameHeader& header,

@@ -31,6 +31,8 @@ Verdict decode_changes(const FrameParams& expected, const wire::FrameHeader& hea
                        std::span<const std::byte> frame, std::span<std::byte> cache,
                        std::span<std::byte> dst, std::span<std::byte> scratch, ThreadPool* pool);
 
+// Of equal length.
+bool equal_bytes(std::span<const std::byte> a, std::span<const std::byte> b, ThreadPool* pool);
 // Nothing when they are the same memory.
 void copy_bytes(std::span<std::byte> to, std::span<const std::byte> from, ThreadPool* pool);
 

@@ -256,6 +256,21 @@ EncodeResult encode(const FrameParams& params, std::span<const std::byte> src,
   return finish(header, frame, pool, result);
 }
 
+std::optional<EncodeResult> encode_same(const FrameParams& params, std::span<const std::byte> src,
+                                        OwnReference words, std::span<std::byte> frame,
+                                        ThreadPool* pool) {
+  if (is_word_delta(params) || !may_be_same(params)) {
+    return std::nullopt;
+  }
+  require(words.values.empty() || words.values.size() == src.size(), "words have the wrong size");
+  const bool known = words.values.size() == src.size() && equal_bytes(words.values, src, pool);
+  if (words.claim != Claim::kUnchanged && !known) {
+    return std::nullopt;
+  }
+  return finish(make_header(params, Kind::kSame), frame, pool,
+                {.blocks = block_count(params.numel, params.block_size)});
+}
+
 Verdict check(const FrameParams& expected, std::span<const std::byte> frame, FrameInfo* info,
               ThreadPool* pool) {
   FrameHeader header;
@@ -356,6 +371,9 @@ Verdict decode(const FrameParams& expected, std::span<const std::byte> frame,
     return verdict;
   }
   const bool words = is_word_delta(expected);
+  if (header.kind == Kind::kSame && !words) {
+    return Verdict::kOk;
+  }
   const bool changes = header.kind == Kind::kSame ||
                        (header.kind == Kind::kDelta && expected.mode != ReuseMode::kExponentBlock);
   if (changes) {

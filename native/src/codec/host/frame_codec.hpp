@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "ciera/types.hpp"
@@ -39,6 +40,12 @@ struct OwnReference {
 EncodeResult encode(const FrameParams& params, std::span<const std::byte> src,
                     OwnReference reference, std::span<std::byte> frame,
                     std::span<std::byte> scratch, ThreadPool* pool);
+// In exponent-block and exponent-delta: the same frame, when the receivers hold the words and src
+// is known to be equal to them: `words` (own words as of the reference, empty when they are not
+// known) or the claim says so. Nothing otherwise, and in other modes.
+std::optional<EncodeResult> encode_same(const FrameParams& params, std::span<const std::byte> src,
+                                        OwnReference words, std::span<std::byte> frame,
+                                        ThreadPool* pool);
 void store_reference(const FrameParams& params, std::span<const std::byte> src,
                      std::span<std::byte> reference, ThreadPool* pool);
 
@@ -50,7 +57,8 @@ Verdict check(const FrameParams& expected, std::span<const std::byte> frame, Fra
 
 // Decodes a frame that `check` accepted into `dst` (numel elements, any alignment). `cache` is that
 // peer's ExpCache (numel bytes) or in word-delta its WordCache (numel elements): read for what did
-// not change, updated in place; empty in exponent-only. `dst` may be the WordCache itself. On a
+// not change, updated in place; empty in exponent-only. `dst` may be the WordCache itself. A same
+// frame of an exponent mode leaves `dst` as it is: it holds the words. On a
 // verdict other than ok, dst and cache are unspecified and the caller drops that state.
 Verdict decode(const FrameParams& expected, std::span<const std::byte> frame,
                std::span<std::byte> cache, std::span<std::byte> dst, std::span<std::byte> scratch,

@@ -40,12 +40,18 @@ class HostBackend final : public CodecBackend {
   std::uint32_t segment_log2(std::uint64_t) const override { return kRansSegmentLog2; }
 
   bool supports(ReuseMode) const override { return true; }
+  bool supports_held_words() const override { return true; }
 
   std::shared_ptr<void> mark(DeviceStream) override { return nullptr; }
   void start_after(const std::shared_ptr<void>&) override {}
 
   void encode(std::span<EncodeJob> jobs) override {
     for (EncodeJob& job : jobs) {
+      const OwnReference words{job.own_words, job.claim};
+      if (const auto same = encode_same(job.params, job.src, words, job.frame, &pool_)) {
+        job.result = *same;
+        continue;
+      }
       const auto scratch = scratch_.reserve(encode_scratch_bytes(job.params));
       job.result =
           job.params.mode >= ReuseMode::kExponentDelta
