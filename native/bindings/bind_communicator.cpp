@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "bind_buffers.hpp"
 #include "bindings.hpp"
 
 namespace ciera::bindings {
@@ -178,6 +179,19 @@ class PyCommunicator {
     shard_id ? comm_->reset(*shard_id) : comm_->reset();
   }
 
+  // Without a dtype: of a shard that is known.
+  std::shared_ptr<PyShardBuffer> buffer(const ShardId& shard_id,
+                                        const std::optional<std::string>& dtype,
+                                        const std::vector<std::uint64_t>& numels) {
+    const auto type = dtype ? std::optional(parse_dtype(*dtype)) : std::nullopt;
+    std::shared_ptr<ShardBuffer> buffer;
+    {
+      const NoGil no_gil;
+      buffer = type ? comm_->buffer(shard_id, *type, numels) : comm_->buffer(shard_id);
+    }
+    return std::make_shared<PyShardBuffer>(std::move(buffer));
+  }
+
   Stats stats(const std::optional<ShardId>& shard_id) const {
     const NoGil no_gil;
     return shard_id ? comm_->stats(*shard_id) : comm_->stats();
@@ -259,6 +273,7 @@ py::dict to_dict(const Memory& memory) {
   dict["exp_cache"] = memory.exp_cache;
   dict["word_cache"] = memory.word_cache;
   dict["own_reference"] = memory.own_reference;
+  dict["buffers"] = memory.buffers;
   dict["send_arena"] = memory.send_arena;
   dict["recv_arena"] = memory.recv_arena;
   dict["scratch_arena"] = memory.scratch_arena;
@@ -298,7 +313,8 @@ void bind_communicator(py::module_& module) {
                        const std::string& coder, std::uint32_t block_size,
                        std::optional<std::uint64_t> cache_budget_bytes, std::size_t threads,
                        const std::string& backend, int device, const std::string& effort,
-                       bool check_versions, std::optional<std::uint64_t> plain_below_bytes) {
+                       bool check_versions, bool check_buffers,
+                       std::optional<std::uint64_t> plain_below_bytes) {
              return std::make_shared<PyCommunicator>(
                  std::move(transport),
                  Options{.reuse = parse_reuse_mode(reuse),
@@ -309,13 +325,14 @@ void bind_communicator(py::module_& module) {
                          .plain_below_bytes = plain_below_bytes,
                          .threads = threads,
                          .versions = check_versions ? VersionPolicy::kCheck : VersionPolicy::kTrust,
+                         .buffers = check_buffers ? BufferPolicy::kCheck : BufferPolicy::kTrust,
                          .backend = parse_backend(backend),
                          .device = device});
            }),
            py::arg("transport"), py::kw_only(), py::arg("reuse"), py::arg("coder"),
            py::arg("block_size"), py::arg("cache_budget_bytes"), py::arg("threads"),
            py::arg("backend"), py::arg("device"), py::arg("effort"), py::arg("check_versions"),
-           py::arg("plain_below_bytes"))
+           py::arg("check_buffers"), py::arg("plain_below_bytes"))
       .def_property_readonly("rank",
                              [](const PyCommunicator& self) { return value(self.native().rank()); })
       .def_property_readonly(
@@ -336,6 +353,8 @@ void bind_communicator(py::module_& module) {
           py::arg("versions"), py::kw_only(), py::arg("async_op"))
       .def_property_readonly("plain_below_bytes", &PyCommunicator::plain_below_bytes)
       .def("reject", &PyCommunicator::reject, py::arg("segments"), py::arg("message"))
+      .def("buffer", &PyCommunicator::buffer, py::arg("shard_id"), py::arg("dtype"),
+           py::arg("numels"))
       .def("reset", &PyCommunicator::reset, py::arg("shard_id") = py::none())
       .def(
           "stats",

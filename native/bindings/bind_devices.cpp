@@ -5,6 +5,7 @@
 
 #include "bindings.hpp"
 #include "ciera/devices.hpp"
+#include "dlpack.hpp"
 
 namespace ciera::bindings {
 
@@ -12,41 +13,12 @@ namespace py = pybind11;
 
 namespace {
 
-// The structures of DLPack (github.com/dmlc/dlpack, dlpack.h), whose layout is fixed.
-struct DlTensor {
-  void* data;
-  std::int32_t device_type;
-  std::int32_t device_id;
-  std::int32_t ndim;
-  std::uint8_t type_code;
-  std::uint8_t type_bits;
-  std::uint16_t type_lanes;
-  std::int64_t* shape;
-  std::int64_t* strides;  // in elements; null: row-major without gaps
-  std::uint64_t byte_offset;
-};
-struct DlManaged {
-  DlTensor tensor;
-  void* manager;
-  void (*deleter)(DlManaged*);
-};
-struct DlManagedVersioned {
-  std::uint32_t major;
-  std::uint32_t minor;
-  void* manager;
-  void (*deleter)(DlManagedVersioned*);
-  std::uint64_t flags;
-  DlTensor tensor;
-};
-constexpr std::uint64_t kDlReadOnly = 1;
-constexpr std::uint32_t kDlMajor = 1;
-
 // Holds what a capsule gave until it goes.
 class DlpackView {
  public:
   explicit DlpackView(const py::capsule& capsule) {
     const char* name = capsule.name();
-    if (name != nullptr && std::strcmp(name, "dltensor_versioned") == 0) {
+    if (name != nullptr && std::strcmp(name, kDlVersionedName) == 0) {
       versioned_ = capsule.get_pointer<DlManagedVersioned>();
       if (versioned_->major != kDlMajor) {
         throw Error(ErrorCode::kArgument, "DLPack " + std::to_string(versioned_->major) +
@@ -55,7 +27,7 @@ class DlpackView {
       PyCapsule_SetName(capsule.ptr(), "used_dltensor_versioned");
       tensor_ = &versioned_->tensor;
       read_only_ = (versioned_->flags & kDlReadOnly) != 0;
-    } else if (name != nullptr && std::strcmp(name, "dltensor") == 0) {
+    } else if (name != nullptr && std::strcmp(name, kDlName) == 0) {
       plain_ = capsule.get_pointer<DlManaged>();
       PyCapsule_SetName(capsule.ptr(), "used_dltensor");
       tensor_ = &plain_->tensor;

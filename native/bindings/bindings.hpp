@@ -52,6 +52,7 @@ std::shared_ptr<Transport> inert_after_fork(std::shared_ptr<Transport> transport
 
 void bind_errors(pybind11::module_& module);
 void bind_transports(pybind11::module_& module);
+void bind_buffers(pybind11::module_& module);
 void bind_communicator(pybind11::module_& module);
 void bind_codec(pybind11::module_& module);
 void bind_nccl(pybind11::module_& module);

@@ -78,6 +78,7 @@ PYBIND11_MODULE(_native, module) {
   ciera::bindings::bind_nccl(module);
   ciera::bindings::bind_devices(module);
   ciera::bindings::bind_nvcomp(module);
+  ciera::bindings::bind_buffers(module);
   ciera::bindings::bind_communicator(module);
   ciera::bindings::bind_codec(module);
 }

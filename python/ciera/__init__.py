@@ -19,12 +19,14 @@ from ciera.errors import (
     TransportError,
     WrongDeviceError,
 )
+from ciera.gathered import GatheredBuffer
 from ciera.transports import Transport, loopback
 from ciera.transports.nccl import nccl, nccl_unique_id
 
 __all__ = [
     "__version__",
     "CompressedAllgather",
+    "GatheredBuffer",
     "Handle",
     "Transport",
     "loopback",

@@ -69,6 +69,7 @@ def encode_frame(
     reference: bytes = b"",
     effort: str = "default",
     segment_log2: int = 16,
+    words: bytes | None = None,
 ) -> tuple[bytes, bytes]: ...
 def decode_frame(
     frame: bytes,
@@ -81,12 +82,32 @@ def decode_frame(
     base_epoch: int,
     base_digest: int,
     exponents: bytes,
+    words: bytes | None = None,
 ) -> tuple[str, bytes, bytes]: ...
 
 class Call:
     def done(self) -> bool: ...
     def wait(self, timeout_s: float | None = None) -> None: ...
     def outputs(self) -> list[npt.NDArray[np.uint8]] | list[tuple[int, int]]: ...
+
+class ShardBuffer:
+    @property
+    def place(self) -> tuple[int, int]: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def numels(self) -> list[int]: ...
+    @property
+    def attached(self) -> bool: ...
+
+def export_dlpack(
+    pointer: int,
+    numel: int,
+    device: tuple[int, int],
+    dtype: tuple[int, int],
+    owner: object,
+    versioned: bool,
+) -> object: ...
 
 class Communicator:
     def __init__(
@@ -102,6 +123,7 @@ class Communicator:
         device: int,
         effort: str,
         check_versions: bool,
+        check_buffers: bool,
         plain_below_bytes: int | None,
     ) -> None: ...
     @property
@@ -125,6 +147,9 @@ class Communicator:
         async_op: bool,
     ) -> Call: ...
     def reject(self, segments: Sequence[tuple[str | int, int]], message: str) -> None: ...
+    def buffer(
+        self, shard_id: str | int, dtype: str | None, numels: Sequence[int]
+    ) -> ShardBuffer: ...
     def reset(self, shard_id: str | int | None = None) -> None: ...
     def stats(self, shard_id: str | int | None = None) -> dict[str, int]: ...
     def memory(self) -> dict[str, int]: ...

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ciera.cuda_arrays import GpuArray, device_result, gpu_array, is_cupy, torch_array
 from ciera.devices import CPU, Device
 from ciera.errors import ArgumentError, CieraError, WrongDeviceError
+from ciera.gathered import GatheredBuffer
 
 _FLOATS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _WIDTHS = {"bf16": 2, "fp16": 2, "fp32": 4}
@@ -72,7 +73,8 @@ def is_torch(array: object) -> bool:
     return torch is not None and isinstance(array, torch.Tensor)
 
 
-def _wire_dtype(name: str, width: int, override: str | None) -> str:
+def wire_dtype(name: str, width: int, override: str | None) -> str:
+    """How elements of that name and width travel. Raises ArgumentError."""
     if override is not None:
         if not isinstance(override, str) or override not in _WIDTHS:
             raise ArgumentError(f"unknown dtype {override!r}; give one of {', '.join(_WIDTHS)}")
@@ -196,12 +198,12 @@ def _torch_view(tensor: Any, device: Device, dtype: str | None, writable: bool) 
     name = str(tensor.dtype).removeprefix("torch.")
     width = tensor.element_size()
     maker = Maker(tensor.dtype, width, torch_device=tensor.device)
-    return View(memory, _wire_dtype(name, width, dtype), name, tensor.numel(), tensor, maker)
+    return View(memory, wire_dtype(name, width, dtype), name, tensor.numel(), tensor, maker)
 
 
 def _gpu_view(array: GpuArray, like: Any, dtype: str | None, writable: bool) -> View:
     array.require_plain(writable)
-    wire = _wire_dtype(array.dtype, array.itemsize, dtype)
+    wire = wire_dtype(array.dtype, array.itemsize, dtype)
     kind = "torch" if is_torch(like) else "cupy" if is_cupy(like) else "own"
     element = array.dtype if kind == "own" else like.dtype
     return View(
@@ -213,6 +215,28 @@ def _gpu_view(array: GpuArray, like: Any, dtype: str | None, writable: bool) -> 
         Maker(element, array.itemsize, gpu_kind=kind),
         gpu=array,
     )
+
+
+def _gathered_view(
+    buffer: GatheredBuffer, device: Device, dtype: str | None, writable: bool
+) -> View:
+    if writable and not buffer.attached:
+        raise ArgumentError(
+            f"the buffer of shard {buffer.shard_id!r} was let go by reset or close; ask "
+            "comm.buffer for a new one (numpy.asarray of the old one still is memory to gather to)"
+        )
+    if buffer.device != str(device):
+        raise _wrong_device(buffer, buffer.device, device)
+    name, width = buffer.element
+    wire = wire_dtype(buffer.dtype, width, dtype)
+    if device == CPU:
+        plain = np.asarray(buffer)
+        maker = Maker(plain.dtype, width)
+        return View(plain.view(np.uint8), wire, name, plain.size, buffer.native, maker)
+    gpu = gpu_array(buffer, None)
+    assert gpu is not None
+    maker = Maker(buffer.dtype, width, gpu_kind="own")
+    return View(buffer.native.place, wire, name, len(buffer), buffer.native, maker, gpu=gpu)
 
 
 def view_of(
@@ -245,6 +269,8 @@ def _view_of(
 ) -> View:
     if is_torch(array):
         return _torch_view(array, device, dtype, writable)
+    if isinstance(array, GatheredBuffer):
+        return _gathered_view(array, device, dtype, writable)
     gpu = gpu_array(array, stream)
     if gpu is not None:
         if device == CPU or gpu.device not in (None, device.index):
@@ -270,5 +296,5 @@ def _view_of(
     name, width = plain.dtype.name, plain.dtype.itemsize
     maker = Maker(plain.dtype, width)
     return View(
-        plain.view(np.uint8), _wire_dtype(name, width, dtype), name, plain.size, plain, maker
+        plain.view(np.uint8), wire_dtype(name, width, dtype), name, plain.size, plain, maker
     )

@@ -12,10 +12,11 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from ciera import _native, nvcomp
-from ciera.buffers import DTYPES, Maker, View, view_of
+from ciera.buffers import DTYPES, Maker, View, view_of, wire_dtype
 from ciera.cuda_arrays import common_stream, stream_handle
 from ciera.devices import CPU, Device, parse_device
 from ciera.errors import ArgumentError, CieraError
+from ciera.gathered import GatheredBuffer, element_of, lengths
 from ciera.transports import as_transport, seconds
 
 ShardId = str | int
@@ -116,15 +117,17 @@ class CompressedAllgather:
     up to 64 bits); the last two on the CPU only. ``effort``: of the delta modes, "default" or
     "high" (smaller and slower). ``coder``: "rans", "raw" or, on a GPU with nvCOMP, "nvcomp-ans".
     ``check_versions``: compare although a version says that the shard is unchanged, and raise when
-    it is not. ``block_size``: values in a block, a multiple of 8 up to 65536.
+    it is not. ``check_buffers``: digest the buffers of ``buffer`` after each call, and raise when
+    somebody wrote where nobody may before the next (slow). ``block_size``: values in a block, a
+    multiple of 8 up to 65536.
     ``plain_below_bytes``: calls whose largest rank has fewer bytes are handed over to a plain
     all-gather; None: measured in the first call over NCCL, which takes some milliseconds, 0
     elsewhere (the property of that name tells).
     ``cache_budget_bytes``: bound of all reuse state of this rank; shards beyond it travel without
     state. ``threads``: codec threads, 0 = cores / ranks on this host. ``device``: where this rank's
     arrays lie and the codec runs: None or "cpu"; "cuda" (torch's current GPU where torch has one,
-    else the first), "cuda:N", an int or a torch.device. All but ``threads``, ``check_versions`` and
-    the number of the GPU must be equal on all ranks; the first call checks it.
+    else the first), "cuda:N", an int or a torch.device. All but ``threads``, ``check_versions``,
+    ``check_buffers`` and the number of the GPU must be equal on all ranks: the first call checks.
 
     A transport belongs to one communicator at a time. Calls are collective and made from one thread
     at a time; a second thread gets ConcurrentCallError, and its peers wait for it until their
@@ -150,6 +153,7 @@ class CompressedAllgather:
         device: Any = None,
         effort: str = "default",
         check_versions: bool = False,
+        check_buffers: bool = False,
         plain_below_bytes: int | None = None,
     ) -> None:
         for label, text in (("reuse", reuse), ("coder", coder), ("effort", effort)):
@@ -170,6 +174,7 @@ class CompressedAllgather:
             device=self._device.index or 0,
             effort=effort,
             check_versions=bool(check_versions),
+            check_buffers=bool(check_buffers),
             plain_below_bytes=None
             if plain_below_bytes is None
             else _integer("plain_below_bytes", plain_below_bytes),
@@ -214,9 +219,11 @@ class CompressedAllgather:
         ``__cuda_array_interface__``, DLPack, buffer protocol) of any length; lengths may differ
         between ranks. ``out``: array of the summed length and the same dtype, or
         None to get a new one of the type of ``shard``; ``shard`` may be this rank's slot of it.
+        A buffer of ``buffer`` serves as ``out`` and is returned as it is.
         ``dtype`` ("bf16", "fp16", "fp32") says what the bits are where the array cannot.
         ``version``: a token of your own for the contents of ``shard``; equal to that of the last
-        successful call means unchanged since, and in word-delta nothing is even compared (see
+        successful call means unchanged since, and where same frames are possible (word-delta; the
+        exponent modes with a ``buffer`` on every rank) nothing is even compared (see
         ``check_versions``). Blocks until complete.
         """
         return self._gather(
@@ -327,13 +334,55 @@ class CompressedAllgather:
             view_of(one, device=self._device, dtype=dtype, writable=True, stream=stream)
             for one in (list(out) if per_segment else [out])
         ]
+        for one in list(out) if per_segment else [out]:
+            if isinstance(one, GatheredBuffer) and not one.belongs_to(self):
+                raise ArgumentError("out is a buffer of another communicator")
         for one in views:
-            if one.dtype != view.dtype or (dtype is None and one.name != view.name):
+            if one.dtype != view.dtype or (dtype is None and one.name not in (view.name, "")):
                 raise ArgumentError(f"out is {one.name} where the shard is {view.name}")
         return views
 
+    def buffer(self, shard_id: ShardId, numel: Any = None, *, dtype: Any = None) -> GatheredBuffer:
+        """The library's own gathered buffer of a shard: pass it as ``out``.
+
+        In word-delta the peers' parts of it are the WordCache, so that nothing is copied after
+        decoding and the shard is not in memory twice; its own part is the own reference unless the
+        shard is gathered in place. In the exponent modes an unchanged shard costs a header once
+        every rank has a buffer (in place: with an equal ``version``). A call with another ``out``
+        is right too: it decodes here and copies.
+
+        ``numel``: values of every rank, one int where they are alike, else one a rank.
+        ``dtype``: "bf16", "fp16", "fp32", or a dtype of numpy or torch. Both may be left out for a
+        shard that was gathered before; its buffer then begins with what was gathered last in
+        word-delta, else with zeros. Asking again gives the same memory. It lasts until ``reset`` or
+        ``close``, and as long as somebody holds it.
+
+        Not collective: each rank may have a buffer or not. Waits for calls under way. Raises
+        ArgumentError when ``numel`` or ``dtype`` are not those of the shard, here or in its first
+        call, and OutOfMemoryError; nothing has changed then.
+        """
+        plain = _shard_id(shard_id)
+        label = f"shard {_shown(plain)}, rank {self.rank}"
+        try:
+            element = None if dtype is None else element_of(dtype)
+            wire = None if element is None else wire_dtype(*element, None)
+            numels = lengths(numel, self.world_size)
+            if numels is not None and wire is None:
+                raise ArgumentError("numel needs a dtype; give both, or none for a known shard")
+        except ArgumentError as error:
+            raise ArgumentError(f"{label}: {error}") from error
+        native = self._comm.buffer(plain, None if numels is None else wire, numels or [])
+        if element is None:
+            element = element_of(native.dtype)
+        elif native.dtype != wire:
+            raise ArgumentError(f"{label}: the shard is {native.dtype}, not {wire}; ask for that")
+        return GatheredBuffer(native, self, plain, element, self._device)
+
     def reset(self, shard_id: ShardId | None = None) -> None:
-        """Forgets one shard, or all. Every rank must do it between the same two calls."""
+        """Forgets one shard, or all. Every rank must do it between the same two calls.
+
+        Their buffers are let go: they stay memory of who holds them.
+        """
         self._comm.reset(None if shard_id is None else _shard_id(shard_id))
         self._sizes = {}  # a new one: calls under way write to the old one
 
@@ -342,7 +391,7 @@ class CompressedAllgather:
         return self._comm.stats(None if shard_id is None else _shard_id(shard_id))
 
     def memory(self) -> dict[str, int]:
-        """Bytes held: each cache (docs/state.md), the arenas, and their total."""
+        """Bytes held: each cache (docs/state.md), ``buffers``, the arenas, and their total."""
         return self._comm.memory()
 
     def close(self) -> None:

@@ -255,7 +255,8 @@ class DeviceArray:
         return int(self.__cuda_array_interface__["shape"][0])
 
 
-def _typestr(dtype: str, width: int) -> str:
+def typestr_of(dtype: str, width: int) -> str:
+    """How array interfaces name the type; one they cannot name goes as words of its width."""
     try:
         plain = np.dtype(dtype)
     except TypeError:
@@ -281,4 +282,4 @@ def device_result(
             if size == 0:
                 return cupy.empty(0, dtype)
             return cupy.asarray(bytes_).view(dtype)
-    return DeviceArray(owner, pointer, size // width, _typestr(dtype, width), device)
+    return DeviceArray(owner, pointer, size // width, typestr_of(dtype, width), device)

@@ -226,7 +226,7 @@ def test_addresses_are_taken_for_arrays_and_what_they_belong_to_is_held() -> Non
     options: dict[str, Any] = {
         "reuse": "exponent-block", "coder": "rans", "block_size": 64, "cache_budget_bytes": None,
         "threads": 1, "backend": "host", "device": 0, "effort": "default", "check_versions": False,
-        "plain_below_bytes": None,
+        "check_buffers": False, "plain_below_bytes": None,
     }  # fmt: skip
     comms = [_native.Communicator(one, **options) for one in (first, second)]
     src = np.arange(100, dtype=np.float32)
