@@ -38,7 +38,19 @@ def rows() -> list[tuple[str | int, ...]]:
         for mode in DELTA_MODES if dtype in wire.FLOATS else ("word-delta",):
             for effort in ("default", "high"):
                 found += delta_sizes(dtype, 100_000, mode, effort)
+    for mode in ("exponent-block", "exponent-delta"):
+        found.append(same_size("bf16", 100_000, mode))
     return found
+
+
+def same_size(dtype: str, numel: int, mode: str) -> tuple[str | int, ...]:
+    """The row of an unchanged step whose words every receiver holds."""
+    words = inputs.moving(dtype, numel, 1).tobytes()
+    frame, _ = _native.encode_frame(
+        words, mode=mode, coder="rans", dtype=dtype, block_size=512, shard_id="sizes",
+        base_epoch=2, base_digest=1, hashes=b"", words=words,
+    )  # fmt: skip
+    return ("held", dtype, numel, mode, "rans", 512, 2, len(frame))
 
 
 def delta_sizes(dtype: str, numel: int, mode: str, effort: str) -> list[tuple[str | int, ...]]:

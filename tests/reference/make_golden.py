@@ -29,7 +29,10 @@ def write(folder: str, name: str, frame: bytes, params: Params, **more: Any) -> 
     path = GOLDEN / folder
     path.mkdir(parents=True, exist_ok=True)
     (path / f"{name}.frame").write_bytes(frame)
-    (path / f"{name}.json").write_text(json.dumps({"params": asdict(params), **more}, indent=1))
+    fields = asdict(params)
+    if not params.words_held:
+        del fields["words_held"]  # which older frames do not have
+    (path / f"{name}.json").write_text(json.dumps({"params": fields, **more}, indent=1))
 
 
 def delta_frame(
@@ -158,6 +161,42 @@ def changes_must_fail() -> None:
           exponents=text(bytes(950)))  # fmt: skip
 
 
+def held_words(mode: str, dtype: str, numel: int = 1000) -> tuple[Params, np.ndarray, np.ndarray]:
+    """(params, words, exponents) of a reference that every receiver holds the words of."""
+    words = inputs.moving(dtype, numel, 0)
+    params = Params(mode, dtype, 64, numel, "layers.0.up", 3, 0x1234567, words_held=True)
+    return params, words, wire.split(words, dtype)[0]
+
+
+def same_must_decode() -> None:
+    for mode in ("exponent-block", "exponent-delta"):
+        for dtype in wire.FLOATS:
+            params, words, exponents = held_words(mode, dtype)
+            write("must_decode", f"same-{mode}-{dtype}", wire.encode_same(params), params,
+                  words=text(words.tobytes()), exponents=text(exponents.tobytes()),
+                  held=text(words.tobytes()))  # fmt: skip
+
+
+def same_must_fail() -> None:
+    for mode, number in (("exponent-block", 2), ("exponent-delta", 3)):
+        params, words, exponents = held_words(mode, "bf16")
+        frame = wire.encode_same(params)
+        known = {"exponents": text(exponents.tobytes()), "held": text(words.tobytes())}
+        name = f"same-{mode}"
+        write("must_fail", f"{name}-not-held", frame, replace(params, words_held=False),
+              verdict="bad_kind", exponents=known["exponents"])  # fmt: skip
+        faults: list[tuple[str, str, Callable[[bytes], bytes]]] = [
+            ("epoch", "wrong_base", put(32, "<Q", 2)),
+            ("digest", "wrong_base", xor(40, 1)),
+            ("other-mode", "bad_mode", put(6, "<B", 5 - number)),
+            ("exponent-only", "bad_kind", put(6, "<B", 1)),
+            ("opaque", "bad_dtype", put(7, "<B", 17)),
+            ("sections", "bad_sections", put(8, "<B", 1)),
+        ]
+        for fault, verdict, change in faults:
+            write("must_fail", f"{name}-{fault}", change(frame), params, verdict=verdict, **known)
+
+
 def word_count_of_changes(section: bytes) -> int:
     tables = wire.changes.read_tables(section, struct.unpack_from("<Q", section)[0], 16)
     return int(struct.unpack_from("<I", section, tables[-1])[0])
@@ -257,3 +296,5 @@ if __name__ == "__main__":
     must_fail()
     changes_must_decode()
     changes_must_fail()
+    same_must_decode()
+    same_must_fail()

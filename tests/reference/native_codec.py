@@ -6,8 +6,13 @@ import wire_reference as wire
 from ciera import _native
 
 
-def native_decode(frame: bytes, params: wire.Params, cache: bytes) -> tuple[str, bytes, bytes]:
-    """The verdict, the words and the cache after the frame (bytes of exponents, or of words)."""
+def native_decode(
+    frame: bytes, params: wire.Params, cache: bytes, held: bytes = b""
+) -> tuple[str, bytes, bytes]:
+    """The verdict, the words and the cache after the frame (bytes of exponents, or of words).
+
+    ``held``: words of the reference, with ``params.words_held``.
+    """
     return _native.decode_frame(
         frame,
         mode=params.mode,
@@ -18,4 +23,5 @@ def native_decode(frame: bytes, params: wire.Params, cache: bytes) -> tuple[str,
         base_epoch=params.base_epoch,
         base_digest=params.base_digest,
         exponents=cache,
+        words=held if params.words_held else None,
     )

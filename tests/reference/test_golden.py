@@ -59,9 +59,11 @@ def test_there_are_golden_frames_of_both_kinds_and_every_verdict() -> None:
 def test_frame_that_must_decode_does_in_both_decoders(path: Path) -> None:
     frame, params, index, exponents = load(path)
     expected = base64.b64decode(index["words"])
-    words, after = wire.decode(frame, params, exponents)
+    held = base64.b64decode(index.get("held", ""))
+    known = np.frombuffer(held, wire.WORDS[params.dtype]) if params.words_held else None
+    words, after = wire.decode(frame, params, exponents, known)
     assert words.tobytes() == expected
-    verdict, native_words, native_after = native_decode(frame, params, exponents.tobytes())
+    verdict, native_words, native_after = native_decode(frame, params, exponents.tobytes(), held)
     assert (verdict, native_words) == ("ok", expected)
     if params.mode != "exponent-only":
         assert native_after == after.tobytes()
@@ -73,7 +75,8 @@ def test_frame_that_must_fail_gets_its_verdict_from_both_decoders(path: Path) ->
     with pytest.raises(wire.BadFrameError) as caught:
         wire.decode(frame, params, exponents)
     assert str(caught.value) == index["verdict"]
-    assert native_decode(frame, params, exponents.tobytes())[0] == index["verdict"]
+    held = base64.b64decode(index.get("held", ""))
+    assert native_decode(frame, params, exponents.tobytes(), held)[0] == index["verdict"]
 
 
 @pytest.mark.parametrize("dtype", wire.FLOATS)
@@ -118,6 +121,41 @@ def test_every_single_bit_flip_is_refused() -> None:
         assert native_decode(bytes(flipped), params, b"")[0] != "ok", bit
     for size in range(len(frame)):
         assert native_decode(frame[:size], params, b"")[0] != "ok", size
+
+
+@pytest.mark.parametrize("mode", ["exponent-block", "exponent-delta"])
+@pytest.mark.parametrize("dtype", wire.FLOATS)
+def test_unchanged_words_that_receivers_hold_are_a_same_frame(mode: str, dtype: str) -> None:
+    # none; one; more than what is compared at once
+    for numel in (0, 1, 300_000):
+        words = inputs.words("weights", dtype, numel, 0)
+        exponents = wire.split(words, dtype)[0].tobytes()
+        params = wire.Params(mode, dtype, 64, numel, "w", 5, 77, words_held=True)
+
+        def encoded(
+            now: np.ndarray,
+            held: bytes | None,
+            params: wire.Params = params,
+            exponents: bytes = exponents,
+        ) -> bytes:
+            return _native.encode_frame(
+                now.tobytes(), mode=mode, coder="rans", dtype=dtype, block_size=64, shard_id="w",
+                base_epoch=5, base_digest=77, words=held,
+                hashes=wire.block_hashes(np.frombuffer(exponents, np.uint8), 64)
+                if mode == "exponent-block" else b"",
+                reference=exponents,
+            )[0]  # fmt: skip
+
+        frame = encoded(words, words.tobytes())
+        assert frame == wire.encode_same(params)
+        assert native_decode(frame, params, exponents, words.tobytes()) == (
+            "ok", words.tobytes(), exponents
+        )  # fmt: skip
+        for at in {0, numel - 1} if numel else ():
+            moved = words.copy()
+            moved[at] ^= 1
+            assert encoded(moved, words.tobytes())[5] != wire.SAME
+        assert encoded(words, None)[5] != wire.SAME  # nobody holds them
 
 
 def frames_of_the_document() -> list[bytes]:

@@ -47,6 +47,7 @@ class Params:
     shard_id: str | int
     base_epoch: int = 0
     base_digest: int = 0
+    words_held: bool = False  # by every receiver, of the reference, in modes 2 and 3
 
     @property
     def blocks(self) -> int:
@@ -292,7 +293,8 @@ def read_header(frame: bytes, params: Params) -> tuple[int, list[tuple[int, byte
     reject(magic != b"CIRA", "bad_magic")
     reject(version != 1, "bad_version")
     reject(must_reject, "bad_flags")
-    reject(kind > SAME or (kind == SAME and mode != 4), "bad_kind")
+    same = (2, 3, 4) if params.words_held else (4,)
+    reject(kind > SAME or (kind == SAME and mode not in same), "bad_kind")
     reject(mode not in MODES.values() or (kind == DELTA and mode == 1), "bad_mode")
     reject(mode != MODES[params.mode], "bad_mode")
     reject(dtype not in (DTYPES if mode == 4 else FLOATS).values(), "bad_dtype")
@@ -330,12 +332,22 @@ def read_header(frame: bytes, params: Params) -> tuple[int, list[tuple[int, byte
     return kind, [(coder, frame[at : at + length]) for coder, at, length in sections]
 
 
-def decode(frame: bytes, params: Params, cache: Array) -> tuple[Array, Array]:
-    """(words, new cache); raises BadFrameError. ``cache``: exponents or words of the reference."""
+def encode_same(params: Params) -> bytes:
+    """The frame of a shard whose words are those of the reference."""
+    return assemble(params, SAME, [])
+
+
+def decode(
+    frame: bytes, params: Params, cache: Array, held: Array | None = None
+) -> tuple[Array, Array]:
+    """(words, new cache); raises BadFrameError. ``cache``: exponents or words of the reference.
+
+    ``held``: the words of the reference, with ``params.words_held``.
+    """
     kind, sections = read_header(frame, params)
     word_cache = params.mode == "word-delta"
     if kind == SAME:
-        return cache, cache
+        return (cache if held is None else held), cache
     if kind == DELTA and params.mode in ("exponent-delta", "word-delta"):
         return decode_changes(params, sections, cache)
     if kind == RAW:

@@ -164,13 +164,9 @@ CIERA_HD inline Verdict check_header(const FrameParams& expected, const std::byt
   if (frame_bytes < wire::kFixedBytes) {
     return Verdict::kTruncated;
   }
-  Verdict verdict = wire::read_fixed(frame, header);
+  Verdict verdict = wire::read_fixed(frame, header, expected.words_held);
   if (verdict != Verdict::kOk) {
     return verdict;
-  }
-  if (header->kind == wire::Kind::kSame && header->mode != ReuseMode::kWordDelta &&
-      !expected.words_held) {
-    return Verdict::kBadKind;
   }
   if (header->mode != expected.mode) {
     return Verdict::kBadMode;

@@ -120,7 +120,9 @@ CIERA_HD inline void write_header(const FrameHeader& header, std::byte* frame) {
   }
 }
 
-CIERA_HD inline Verdict read_fixed(const std::byte* frame, FrameHeader* header) {
+// `words_held`: same frames of exponent-block and exponent-delta can be made use of.
+CIERA_HD inline Verdict read_fixed(const std::byte* frame, FrameHeader* header,
+                                   bool words_held = true) {
   const auto byte_at = [frame](std::size_t i) { return static_cast<std::uint8_t>(frame[i]); };
   if (base::load_le<std::uint32_t>(frame) != kMagic) {
     return Verdict::kBadMagic;
@@ -132,9 +134,10 @@ CIERA_HD inline Verdict read_fixed(const std::byte* frame, FrameHeader* header) 
     return Verdict::kBadFlags;
   }
   const bool words = byte_at(6) == static_cast<std::uint8_t>(ReuseMode::kWordDelta);
-  const bool stateful = byte_at(6) >= static_cast<std::uint8_t>(ReuseMode::kExponentBlock) &&
-                        byte_at(6) <= static_cast<std::uint8_t>(ReuseMode::kWordDelta);
-  if (byte_at(5) > 3 || (byte_at(5) == 3 && !stateful)) {
+  const bool held =
+      words_held && (byte_at(6) == static_cast<std::uint8_t>(ReuseMode::kExponentBlock) ||
+                     byte_at(6) == static_cast<std::uint8_t>(ReuseMode::kExponentDelta));
+  if (byte_at(5) > 3 || (byte_at(5) == 3 && !words && !held)) {
     return Verdict::kBadKind;
   }
   if (byte_at(6) < 1 || byte_at(6) > 4) {
