@@ -193,6 +193,49 @@ TEST_F(OnGpu, SteadyCallsAllocateNothing) {
   });
 }
 
+// Modes that this backend does not know yet are refused when the communicator is made.
+bool on_this_backend(ReuseMode mode) {
+  const auto alone = make_loopback(WorldSize{1}, testing::kDeadline);
+  const auto error = error_of(
+      [&] { CompressedAllgather comm(alone[0], {.reuse = mode, .backend = Backend::kCuda}); });
+  EXPECT_TRUE(!error || mode >= ReuseMode::kExponentDelta) << error->what();
+  return !error;
+}
+
+TEST_F(OnGpu, ABufferOfTheLibraryIsDecodedIntoInPlaceAndApart) {
+  const std::vector<std::size_t> numels{3001, 0, 1000};
+  for (const ReuseMode mode : {ReuseMode::kOff, ReuseMode::kExponentOnly, ReuseMode::kExponentBlock,
+                               ReuseMode::kExponentDelta, ReuseMode::kWordDelta}) {
+    if (!on_this_backend(mode)) {
+      continue;
+    }
+    on_ranks(3, [&, mode](std::size_t rank, auto transport) {
+      CompressedAllgather comm(
+          transport, {.reuse = mode, .buffers = BufferPolicy::kCheck, .backend = Backend::kCuda});
+      const auto buffer = comm.buffer("w", DType::kBf16, {3001, 0, 1000});
+      EXPECT_EQ(read(buffer->bytes()), std::vector<std::uint16_t>(4001));
+      const Array other(8002);
+      for (std::size_t call = 0; call < 12; ++call) {
+        const std::size_t step = call / 2;  // also what did not change
+        const bool in_place = call >= 6 && call % 3 == 0;
+        const bool elsewhere = call % 4 == 3;
+        const Array own(bytes(weights(rank, step, numels[rank])));
+        std::span<const std::byte> src = own.span();
+        if (in_place) {
+          src = buffer->part(comm.rank());
+          CIERA_CUDA_TRY(cudaMemcpy(buffer->part(comm.rank()).data(), own.span().data(), src.size(),
+                                    cudaMemcpyDefault));
+        }
+        const auto out = elsewhere ? other.span() : buffer->bytes();
+        comm.allgather({.segments = {{"w", numels[rank]}}, .src = src, .out = {out}});
+        ASSERT_EQ(read(out), expected(numels, step)) << "mode " << name(mode) << " call " << call;
+      }
+      EXPECT_EQ(comm.memory().word_cache, 0U);
+      EXPECT_EQ(comm.memory().buffers, 8002U);
+    });
+  }
+}
+
 TEST_F(OnGpu, AGpuThatDoesNotExistIsAnArgumentError) {
   const auto transports = make_loopback(WorldSize{1}, testing::kDeadline);
   Options options = kGpu;
