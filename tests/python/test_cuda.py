@@ -510,3 +510,36 @@ def test_a_trace_replays_over_mpi_staged_through_the_host() -> None:
                   "cuda", "--steps", "2")  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("bit for bit") == 1
+
+
+@pytest.mark.parametrize("mode", GPU_MODES)
+def test_a_buffer_of_the_library_lies_under_torch_and_serves_as_out(torch: Any, mode: str) -> None:
+    def body(rank: int, transport: Any) -> None:
+        comm = ciera.CompressedAllgather(transport, reuse=mode, device=DEVICE, check_buffers=True)
+        buffer = comm.buffer("w", [3000, 1001], dtype=torch.bfloat16)
+        full = torch.from_dlpack(buffer)
+        assert (full.dtype, str(full.device), len(full)) == (torch.bfloat16, DEVICE, 4001)
+        assert not full.any()
+        assert full.data_ptr() == buffer.__cuda_array_interface__["data"][0]
+        assert buffer.device == DEVICE
+        own = full[buffer.slice_of(rank)]
+        for step in range(6):
+            shards = [
+                torch.linspace(-1, 1 + step // 2, n, device=DEVICE).to(torch.bfloat16)
+                for n in (3000, 1001)
+            ]
+            if step < 3:
+                assert comm.allgather("w", shards[rank], out=buffer) is buffer
+            else:
+                own.copy_(shards[rank])
+                assert comm.allgather("w", own, out=full) is full
+            assert torch.equal(full, torch.cat(shards))
+        assert comm.memory()["buffers"] == 2 * 4001
+        with pytest.raises(ciera.WrongDeviceError):
+            ciera.CompressedAllgather(ciera.loopback(1)[0]).allgather("w", full.cpu(), out=buffer)
+        comm.close()
+        del comm, buffer, own
+        gc.collect()
+        assert torch.equal(full, torch.cat(shards))
+
+    on_ranks(2, body)

@@ -25,6 +25,7 @@ def check_transport(transport: Any) -> None:
         if transport.supports_counts:
             check_counts(transport, [size + 7 * r if r != 1 else 0 for r in range(world)])
     check_allgather(transport)
+    check_buffers(transport)
 
 
 def check_counts(transport: Any, counts: list[int]) -> None:
@@ -53,6 +54,25 @@ def check_allgather(transport: Any) -> None:
                 except ciera.RankMismatchError:
                     continue
                 raise AssertionError("ranks that disagree were not told")
+
+
+def check_buffers(transport: Any) -> None:
+    """Buffers of the library, on some ranks and on all, from torch tensors where torch is there."""
+    rank, world = transport.rank, transport.world_size
+    numels = [1000 + r for r in range(world)]
+    torch = sys.modules.get("torch")
+    for mode in ("exponent-block", "exponent-delta", "word-delta"):
+        for owners in {1, world}:
+            with ciera.CompressedAllgather(transport, reuse=mode, check_buffers=True) as comm:
+                out = comm.buffer("w", numels, dtype="fp32") if rank < owners else None
+                for step in (0, 0, 1):
+                    shards = [np.linspace(r, r + 1 + step, n, dtype=np.float32)
+                              for r, n in enumerate(numels)]  # fmt: skip
+                    shard = shards[rank] if torch is None else torch.from_numpy(shards[rank])
+                    result = np.asarray(comm.allgather("w", shard, out=out))
+                    assert np.array_equal(result, np.concatenate(shards))
+                possible = mode == "word-delta" or owners == world
+                assert comm.stats()["same_frames"] == (1 if possible else 0)
 
 
 def main() -> None:
