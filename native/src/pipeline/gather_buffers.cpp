@@ -1,20 +1,10 @@
 // What a call does with shards whose gathered buffer the library owns.
 #include <algorithm>
-#include <functional>
 
 #include "pipeline/gather_call.hpp"
 #include "pipeline/shard_buffers.hpp"
 
 namespace ciera::pipeline {
-namespace {
-
-bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
-  const std::less<> before;
-  return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) &&
-         before(b.data(), a.data() + a.size());
-}
-
-}  // namespace
 
 // A shard that is gathered from its buffer was written there before: what this rank last sent is
 // lost, whatever becomes of the call.
@@ -45,8 +35,18 @@ void GatherCall::hold_buffers() {
   }
   refuse_overlaps();
   for (std::size_t s = 0; s < states_.size() && !local_error_; ++s) {
-    check_guards(s);
-    make_room(s);
+    try {
+      check_guards(s);
+      make_room(s);
+    } catch (const Error& error) {
+      fail(error.code(),
+           std::string("the shard's buffer cannot be used (") + error.what() +
+               "); set cache_budget_bytes lower on every rank",
+           s);
+    } catch (const std::exception& error) {
+      fail(ErrorCode::kOutOfMemory,
+           std::string("the shard's buffer cannot be used (") + error.what() + ")", s);
+    }
   }
 }
 
@@ -110,31 +110,24 @@ void GatherCall::make_room(std::size_t segment) {
   if (held.buffer == nullptr || !state.stateful() || !state.in_words()) {
     return;
   }
-  try {
-    if (parts_[segment].plan.form == policy::PartForm::kFrame) {
-      if (held.in_place && state.own_reference.size() == 0) {
-        engine_.table.allocate_own_reference(state, engine_.rank);
-      }
-      return;
-    }
-    if (state.epoch == 0 || !held.is_out) {
-      return;
-    }
-    if (state.own_words == cache::OwnWords::kBuffer) {
+  if (parts_[segment].plan.form == policy::PartForm::kFrame) {
+    if (held.in_place && state.own_reference.size() == 0) {
       engine_.table.allocate_own_reference(state, engine_.rank);
-      engine_.backend->copy(state.own_reference.span(), held.buffer->part(engine_.rank));
-      state.own_words = cache::OwnWords::kOwnReference;
     }
-    if (state.words_in_buffer) {
-      move_words_out(engine_, state);
-    }
-    state.guards.clear();
-  } catch (const Error& error) {
-    fail(error.code(),
-         std::string("no memory for the caches (") + error.what() +
-             "); set cache_budget_bytes lower on every rank",
-         segment);
+    return;
   }
+  if (state.epoch == 0 || !held.is_out) {
+    return;
+  }
+  if (state.own_words == cache::OwnWords::kBuffer) {
+    engine_.table.allocate_own_reference(state, engine_.rank);
+    engine_.backend->copy(state.own_reference.span(), held.buffer->part(engine_.rank));
+    state.own_words = cache::OwnWords::kOwnReference;
+  }
+  if (state.words_in_buffer) {
+    move_words_out(engine_, state);
+  }
+  state.guards.clear();
 }
 
 std::span<const std::byte> GatherCall::own_reference(std::size_t segment) const {

@@ -4,15 +4,12 @@
 #include <functional>
 
 namespace ciera::pipeline {
-namespace {
 
 bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
   const std::less<> before;
   return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) &&
          before(b.data(), a.data() + a.size());
 }
-
-}  // namespace
 
 std::optional<OutputMap> OutputMap::make(OutputLayout layout, DType dtype,
                                          const std::vector<std::vector<std::uint64_t>>& numels) {

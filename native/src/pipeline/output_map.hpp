@@ -12,6 +12,9 @@
 
 namespace ciera::pipeline {
 
+// Whether some bytes are in both.
+bool overlap(std::span<const std::byte> a, std::span<const std::byte> b);
+
 class OutputMap {
  public:
   // numels[segment][rank] in elements of `dtype`. Nothing when the sizes overflow 64 bits.

@@ -350,6 +350,51 @@ TEST_P(BackendContract, OneRefusedFrameLeavesAllOthersUndecoded) {
   EXPECT_EQ(dst[1].read(), before);
 }
 
+TEST_P(BackendContract, WordsThatReceiversHoldMakeSameFramesWhereTheBackendKnowsThem) {
+  for (const ReuseMode mode : {ReuseMode::kExponentBlock, ReuseMode::kExponentDelta}) {
+    if (!backend_->supports(mode)) {
+      continue;
+    }
+    const FrameParams params{.mode = mode,
+                             .numel = 3000,
+                             .shard_key = 9,
+                             .base_epoch = 2,
+                             .base_digest = 7,
+                             .words_held = backend_->supports_held_words()};
+    const Bytes content = make_words(params.dtype, 3000, Shape::kWeights, 1);
+    const Placed words(*backend_, content);
+    const Placed hashes(*backend_, Bytes(6 * sizeof(BlockHash)));
+    const Placed exponents(*backend_, Bytes(3000, std::byte{5}));
+    const Placed frame(*backend_, Bytes(codec::max_frame_bytes(params)));
+    codec::EncodeJob encode{.params = params, .src = words.span()};
+    if (mode == ReuseMode::kExponentBlock) {
+      encode.old_hashes = encode.new_hashes = hashes.span();
+    } else {
+      encode.own_reference = exponents.span();
+    }
+    encode.own_words = words.span();
+    encode.frame = frame.span();
+    backend_->encode({&encode, 1});
+    ASSERT_EQ(encode.result.kind == codec::FrameKind::kSame, params.words_held);
+    if (!params.words_held) {
+      continue;  // announced nowhere, so never sent
+    }
+    EXPECT_EQ(encode.result.frame_bytes, 64U);
+    EXPECT_EQ(encode.result.changed_blocks, 0U);
+    for (const bool held : {true, false}) {
+      codec::DecodeJob decode{.expected = params, .frame = frame.span().first(64)};
+      decode.expected.words_held = held;
+      decode.exponents = exponents.span();
+      decode.dst = words.span();
+      backend_->start_decode({&decode, 1});
+      backend_->finish_decode({&decode, 1});
+      EXPECT_EQ(decode.verdict, held ? Verdict::kOk : Verdict::kBadKind);
+      EXPECT_EQ(words.read(), content);
+      EXPECT_EQ(exponents.read(), Bytes(3000, std::byte{5}));
+    }
+  }
+}
+
 TEST_P(BackendContract, MovesAndJudgesBytes) {
   const Bytes content = make_words(DType::kBf16, 500, Shape::kRandom, 2);
   const Placed from(*backend_, content);

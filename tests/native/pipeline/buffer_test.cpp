@@ -53,7 +53,10 @@ class Owner {
     if (buffer != nullptr && (form == Form::kApart || form == Form::kInPlace)) {
       request.out = {buffer->bytes()};
     }
-    request.versions = {version};
+    request.versions.resize(1);
+    if (version) {
+      request.versions[0].emplace(*version);
+    }
     const auto call = comm.allgather(request);
     return words_of(call->outputs()[0]);
   }
@@ -558,7 +561,8 @@ TEST(RandomLegalCalls, WithBuffersMatchAModelOfAPlainAllgather) {
           request.src = part;
         }
         if (own_random() % 2 == 0) {
-          request.versions = {Version(static_cast<std::int64_t>(step))};
+          request.versions.resize(1);
+          request.versions[0].emplace(static_cast<std::int64_t>(step));
         }
         const auto call = comm.allgather(request);
         ASSERT_EQ(words_of(call->outputs()[0]), expected(numels, step)) << "call " << i;
