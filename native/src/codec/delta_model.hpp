@@ -107,8 +107,10 @@ CIERA_HD constexpr ValueSymbol value_symbol(std::uint64_t u) {
 CIERA_HD constexpr std::uint32_t extra_bits_of(std::uint32_t symbol) {
   return symbol < 16 ? 0 : symbol / 4 - 2;
 }
-CIERA_HD constexpr std::uint64_t value_of(std::uint32_t symbol, std::uint64_t extra) {
-  return symbol < 16 ? symbol : std::uint64_t{4 | (symbol & 3)} << extra_bits_of(symbol) | extra;
+// U holds every u of the values at hand.
+template <class U>
+CIERA_HD constexpr U value_of(std::uint32_t symbol, U extra) {
+  return symbol < 16 ? symbol : U{4 | (symbol & 3)} << extra_bits_of(symbol) | extra;
 }
 CIERA_HD constexpr std::uint32_t value_symbols(std::uint32_t word_bits) { return 4 * word_bits; }
 // Steps of raw bits after a step of value symbols, and the bits that one of them takes: no more
@@ -125,7 +127,9 @@ CIERA_HD constexpr std::uint32_t raw_step_bits(std::uint32_t extra_bits, std::ui
 
 CIERA_HD constexpr std::uint32_t context_of(std::uint32_t level, std::uint32_t top,
                                             std::uint32_t contexts) {
-  return level >= top ? 0 : top - level < contexts ? top - level : contexts - 1;
+  const std::uint32_t below = (level > top ? level : top) - level;
+  const std::uint32_t last = contexts - 1;
+  return below < last ? below : last;
 }
 
 // Of the four levels of a quad: where value i comes in ascending order.
@@ -187,6 +191,13 @@ CIERA_HD constexpr std::int32_t half_score(const QuadModel& model, std::uint32_t
   return score;
 }
 
+// What the number of t that are not 0 adds to a byte's score.
+CIERA_HD constexpr std::int32_t moved_score(const QuadModel& model, std::uint32_t byte) {
+  const std::uint32_t moved = moved_in(byte);
+  const std::int32_t z = moved == 0 ? 0 : model.parameters[7 + moved];
+  return z == kNever ? kImpossible : z;
+}
+
 // Scores of all bytes as weights, the likeliest 2^40; without z when `inflated` is false.
 CIERA_HD inline void quad_weights(const QuadModel& model, bool inflated,
                                   std::uint64_t (&weights)[256]) {
@@ -195,9 +206,7 @@ CIERA_HD inline void quad_weights(const QuadModel& model, bool inflated,
     halves[i / 16][i % 16] = half_score(model, i / 16, i % 16);
   }
   const auto score_of = [&](std::uint32_t byte) {
-    const std::uint32_t moved = moved_in(byte);
-    const std::int32_t z = inflated && moved != 0 ? model.parameters[7 + moved] : 0;
-    return halves[0][byte & 15] + halves[1][byte >> 4] + (z == kNever ? kImpossible : z);
+    return halves[0][byte & 15] + halves[1][byte >> 4] + (inflated ? moved_score(model, byte) : 0);
   };
   std::int32_t least = kImpossible;
   for (std::uint32_t b = 0; b < 256; ++b) {
@@ -207,6 +216,12 @@ CIERA_HD inline void quad_weights(const QuadModel& model, bool inflated,
   for (std::uint32_t b = 0; b < 256; ++b) {
     weights[b] = weight_of_score(static_cast<std::uint32_t>(score_of(b) - least));
   }
+}
+
+// Whether a byte with that weight, of all weights' sum, is left to the mark.
+CIERA_HD constexpr bool is_rare_quad(std::uint32_t byte, std::uint64_t weight, std::uint64_t sum,
+                                     std::uint32_t prob_bits) {
+  return weight << (prob_bits + 1) < sum || byte == kMark;
 }
 
 // The frequencies both ends use. Every byte can be coded: one without a frequency by the mark.
@@ -221,7 +236,7 @@ CIERA_HD inline void quad_frequencies(const QuadModel& model, std::uint32_t prob
   std::uint64_t rare = 0;
   std::uint64_t kept = 0;
   for (std::uint32_t b = 0; b < 256; ++b) {
-    if (weights[b] << (prob_bits + 1) < sum || b == kMark) {
+    if (is_rare_quad(b, weights[b], sum, prob_bits)) {
       rare += weights[b];
       weights[b] = 0;
     }

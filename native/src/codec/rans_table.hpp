@@ -26,6 +26,33 @@ CIERA_HD constexpr std::uint32_t frequency_share(std::uint64_t count, std::uint6
   return share == 0 ? 1 : static_cast<std::uint32_t>(share);
 }
 
+// frequency_share for many counts of one total, without a 64-bit division for each: quotients are
+// small, so that one estimated with floating point is off by one at most, which is put right.
+class ShareOf {
+ public:
+  // `total` below 2^50 and not 0.
+  CIERA_HD ShareOf(std::uint64_t total, std::uint32_t prob_bits)
+      : total_(total), prob_bits_(prob_bits), inverse_(1.0 / static_cast<double>(total)) {}
+
+  // Of a count from 1 to the total.
+  CIERA_HD std::uint32_t operator()(std::uint64_t count) const {
+    const std::uint64_t scaled = (count << prob_bits_) + total_ / 2;
+    auto share = static_cast<std::uint32_t>(static_cast<double>(scaled) * inverse_);
+    const auto rest = static_cast<std::int64_t>(scaled - share * total_);
+    if (rest < 0) {
+      --share;
+    } else if (rest >= static_cast<std::int64_t>(total_)) {
+      ++share;
+    }
+    return share == 0 ? 1 : share;
+  }
+
+ private:
+  std::uint64_t total_;
+  std::uint32_t prob_bits_;
+  double inverse_;
+};
+
 // Turns counts (their sum `total` > 0) into frequencies that sum to 2^prob_bits.
 CIERA_HD inline void normalise_counts(const std::uint64_t (&counts)[256], std::uint64_t total,
                                       std::uint32_t prob_bits, std::uint32_t (&frequencies)[256]) {

@@ -95,6 +95,18 @@ __device__ std::uint64_t block_exclusive_scan(Count* counts, std::uint64_t size,
   return total;
 }
 
+// The symbol that a slot of a decoding table belongs to, from the first slot of each symbol: the
+// last one that begins at or before it.
+__device__ inline std::uint32_t symbol_of_slot(const std::uint32_t (&cum)[256],
+                                               std::uint32_t slot) {
+  std::uint32_t symbol = 0;
+#pragma unroll
+  for (std::uint32_t bit = 128; bit > 0; bit /= 2) {
+    symbol += cum[symbol + bit] <= slot ? bit : 0;
+  }
+  return symbol;
+}
+
 // True in every thread of the block that comes last of all blocks of the launch; what the others
 // wrote before is visible to it then. The ticket is back at zero for the next launch.
 __device__ inline bool last_block(unsigned* ticket) {

@@ -279,23 +279,31 @@ class CudaBackend final : public CodecBackend {
   }
 
   // Frames are decoded one after the other on one stream, so that all share the list of changed
-  // blocks and nvCOMP's scratch; what a check leaves for the merge is each frame's own.
+  // blocks, what the delta modes need and nvCOMP's scratch; what a check leaves for the merge is
+  // each frame's own.
   std::vector<DecodeCall> decode_calls(std::span<DecodeJob> jobs) {
-    std::size_t scratch = 0;
+    std::size_t lists = 0;
+    std::size_t slots = 0;
+    std::size_t flags = 0;
     std::size_t tiles = 0;
     std::size_t symbols = 0;
     NvcompSizes nvcomp_sizes;
     for (const DecodeJob& job : jobs) {
       require_aligned(job.dst, job.expected.dtype);
-      scratch = std::max(scratch, decode_list_bytes(job.expected));
+      lists = std::max(lists, decode_list_bytes(job.expected));
+      slots = std::max(slots, delta_slot_bytes(job.expected));
+      flags = std::max(flags, quad_flag_bytes(job.expected));
       tiles += decode_tile_bytes(job.expected);
       if (job.expected.coder == Coder::kNvcompAns) {
         symbols = std::max<std::size_t>(symbols, align256(job.expected.numel + 16));
         nvcomp_sizes.include(nvcomp_decode_sizes(api(), job.expected.numel, codec_.get()));
       }
     }
-    std::byte* list = scratch_.reserve(scratch + symbols + tiles + nvcomp_sizes.bytes()).data();
-    std::byte* nvcomp_symbols = list + scratch;
+    std::byte* list =
+        scratch_.reserve(lists + slots + flags + symbols + tiles + nvcomp_sizes.bytes()).data();
+    std::byte* delta_slots = list + lists;
+    std::byte* quad_flags = delta_slots + slots;
+    std::byte* nvcomp_symbols = quad_flags + flags;
     std::byte* tile_changed = nvcomp_symbols + symbols;
     nvcomp_decode_ = divide_nvcomp(nvcomp_sizes, tile_changed + tiles, nullptr);
     const std::size_t state_bytes = align256(sizeof(DecodeState));
@@ -315,6 +323,8 @@ class CudaBackend final : public CodecBackend {
            .symbols = reinterpret_cast<std::uint8_t*>(nvcomp_symbols),
            .tile_changed = reinterpret_cast<std::uint32_t*>(tile_changed),
            .list = reinterpret_cast<std::uint32_t*>(list),
+           .delta_slots = reinterpret_cast<std::uint32_t*>(delta_slots),
+           .quad_flags = reinterpret_cast<std::uint8_t*>(quad_flags),
            .state = reinterpret_cast<DecodeState*>(states + i * state_bytes),
            .verdict = reinterpret_cast<DecodeVerdict*>(verdicts) + i,
            .refused = reinterpret_cast<unsigned*>(verdicts + jobs.size() * sizeof(DecodeVerdict)),

@@ -7,10 +7,10 @@
 
 namespace ciera::codec::cuda {
 
-// Makes frequencies in shared memory sum to 2^kRansProbBits, as normalise_counts does. One warp;
-// lane l holds symbols 8l to 8l + 7.
-__device__ inline void adjust_in_warp(std::uint32_t (&frequencies)[256]) {
-  const std::uint32_t wanted = 1U << kRansProbBits;
+// Makes frequencies in shared memory sum to `wanted`, as normalise_counts does. One warp; lane l
+// holds symbols 8l to 8l + 7.
+__device__ inline void adjust_in_warp(std::uint32_t (&frequencies)[256],
+                                      std::uint32_t wanted = 1U << kRansProbBits) {
   std::uint32_t own[8];
   std::uint32_t sum = 0;
 #pragma unroll
