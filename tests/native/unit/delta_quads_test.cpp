@@ -14,29 +14,6 @@ namespace {
 
 constexpr unsigned kSeed = 20261203;
 
-TEST(DeltaQuads, PlacesAreTheRanksOfLevels) {
-  std::mt19937 random(kSeed);
-  for (int round = 0; round < 20000; ++round) {
-    std::uint8_t levels[4];
-    for (std::uint8_t& level : levels) {
-      level = static_cast<std::uint8_t>(round % 2 == 0 ? random() : 120 + random() % 3);
-    }
-    const QuadOrder order = order_quad(levels[0], levels[1], levels[2], levels[3]);
-    EXPECT_EQ(order.least, std::min({levels[0], levels[1], levels[2], levels[3]}));
-    const std::uint32_t symbol = random() % 256;
-    const std::uint32_t moves = quad_moves(symbol, order.places);
-    std::uint32_t escapes = 0;
-    for (std::uint32_t i = 0; i < 4; ++i) {
-      const std::uint32_t rank = quad_rank(levels, i);
-      EXPECT_EQ(order.places >> (4 * i) & 15, rank);
-      EXPECT_EQ(moves >> (8 * i) & 0xFF, symbol >> (2 * rank) & 3);
-      escapes |= (symbol >> (2 * rank) & 3) == kEscape ? 1U << i : 0;
-    }
-    EXPECT_EQ(quad_escapes(moves), escapes);
-    EXPECT_EQ(order.places >> 16, 0U);
-  }
-}
-
 template <class Kind>
 class DeltaQuadOf : public ::testing::Test {};
 using Kinds = ::testing::Types<ExponentByte, FloatWord<Bf16>, FloatWord<Fp16>, FloatWord<Fp32>,
@@ -72,19 +49,37 @@ TYPED_TEST(DeltaQuadOf, MovesAsEachOfItsWordsDoes) {
   }
 }
 
-TYPED_TEST(DeltaQuadOf, IsFilledBehindItsValues) {
-  Quad<TypeParam> quad{};
-  for (std::uint32_t count = 1; count <= 4; ++count) {
-    const QuadOrder order = order_quad(quad, count);
-    EXPECT_EQ(order.places, 0x3210U);  // levels of 0, then those of the filling
-    EXPECT_EQ(order.least, 0U);
-  }
-  if (TypeParam::level(static_cast<typename TypeParam::Word>(~0ULL)) == kFillLevel) {
-    for (std::uint32_t i = 0; i < 4; ++i) {
-      quad.set(i, static_cast<typename TypeParam::Word>(~0ULL));
+TYPED_TEST(DeltaQuadOf, OrdersItsLevelsAndWhatFillsIt) {
+  using Word = typename TypeParam::Word;
+  std::mt19937_64 random(kSeed);
+  for (int round = 0; round < 40000; ++round) {
+    const std::uint32_t count = round % 8 == 0 ? 1 + round / 8 % 4 : 4;
+    Quad<TypeParam> quad{};
+    std::uint8_t levels[4] = {kFillLevel, kFillLevel, kFillLevel, kFillLevel};
+    const Word base = static_cast<Word>(random());
+    for (std::uint32_t i = 0; i < count; ++i) {
+      // Any levels; few different ones; the highest and the lowest.
+      const auto drawn = static_cast<Word>(random());
+      const auto word = static_cast<Word>(round % 3 == 0   ? drawn
+                                          : round % 3 == 1 ? base ^ (drawn & (base >> 1))
+                                          : drawn % 2 == 0 ? 0
+                                                           : ~Word{0});
+      quad.set(i, word);
+      levels[i] = TypeParam::level(word);
     }
-    EXPECT_EQ(order_quad(quad, 2).places, 0x3210U);  // equal levels as they stand
-    EXPECT_EQ(order_quad(quad, 2).least, kFillLevel);
+    const QuadOrder order = order_quad<TypeParam>(
+        count == 4 && round % 2 == 0 ? levels_of(quad) : levels_of(quad, count));
+    EXPECT_EQ(order.least, *std::min_element(levels, levels + count));
+    const auto symbol = static_cast<std::uint32_t>(random() % 256);
+    const std::uint32_t moves = quad_moves(symbol, order.places);
+    std::uint32_t escapes = 0;
+    for (std::uint32_t i = 0; i < 4; ++i) {
+      const std::uint32_t rank = quad_rank(levels, i);
+      EXPECT_EQ(order.places >> (4 * i) & 15, rank);
+      EXPECT_EQ(moves >> (8 * i) & 0xFF, symbol >> (2 * rank) & 3);
+      escapes |= (symbol >> (2 * rank) & 3) == kEscape ? 1U << i : 0;
+    }
+    EXPECT_EQ(quad_escapes(moves), escapes);
   }
 }
 

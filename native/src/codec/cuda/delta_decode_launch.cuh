@@ -24,7 +24,8 @@ void launch_changes_as(const DecodeCall& call, int multiprocessors, cudaStream_t
   const auto aligned = [](const void* words) {
     return reinterpret_cast<std::uintptr_t>(words) % kQuadAlign<Kind> == 0;
   };
-  const bool wide = aligned(call.exponents) && (aligned(call.dst) || !is_word_delta(call.expected));
+  const bool wide = call.expected.numel < (1ULL << 32) && aligned(call.exponents) &&
+                    (aligned(call.dst) || !is_word_delta(call.expected));
   const std::uint32_t capacity = delta_slot_capacity();
   const auto shared =
       static_cast<std::uint32_t>(kDeltaWarps * sizeof(DeltaWarpShared) + 4 * capacity);

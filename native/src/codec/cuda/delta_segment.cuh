@@ -15,44 +15,50 @@ struct DeltaWarpShared {
   std::uint32_t positions[32];
 };
 
-// Where the values of a segment lie among the shard's, by their place in the segment.
+// Where the values of a segment lie among the shard's, by their place in the segment. Place holds
+// any of those.
+template <class Place>
 class BlockPlaces {
  public:
   // `first`: the segment's first value among the coded ones.
   __device__ BlockPlaces(const std::uint32_t* list, std::uint32_t block_size, std::uint64_t first)
-      : list_(list + first / block_size),
+      : list_(list),
         block_size_(block_size),
+        block_(static_cast<std::uint32_t>(first / block_size)),
         offset_(static_cast<std::uint32_t>(first % block_size)) {}
 
-  __device__ std::uint64_t operator()(std::uint32_t value) const {
+  __device__ Place operator()(std::uint32_t value) const {
     const std::uint32_t at = offset_ + value;  // a segment holds at most 2^22 values
     const std::uint32_t block = at / block_size_;
-    return static_cast<std::uint64_t>(list_[block]) * block_size_ + (at - block * block_size_);
+    return static_cast<Place>(list_[block_ + block]) * block_size_ + (at - block * block_size_);
   }
 
  private:
+  template <class>
   friend class PlaceWalk;
   const std::uint32_t* list_;
   std::uint32_t block_size_;
+  std::uint32_t block_;  // the first one's place in the list, which holds fewer than 2^32
   std::uint32_t offset_;
 };
 
 // The same for every stride-th value, without a division for each. May stand anywhere, as long as
 // value() is asked within the segment only.
+template <class Place>
 class PlaceWalk {
  public:
-  __device__ PlaceWalk(const BlockPlaces& places, std::uint32_t first, std::uint32_t stride)
+  __device__ PlaceWalk(const BlockPlaces<Place>& places, std::uint32_t first, std::uint32_t stride)
       : list_(places.list_),
         block_size_(places.block_size_),
         blocks_(stride / places.block_size_),
         rest_(stride % places.block_size_) {
     const std::uint32_t at = places.offset_ + first;
-    block_ = at / block_size_;
-    offset_ = at - block_ * block_size_;
+    block_ = places.block_ + at / block_size_;
+    offset_ = at % block_size_;
   }
 
-  __device__ std::uint64_t value() const {
-    return static_cast<std::uint64_t>(list_[block_]) * block_size_ + offset_;
+  __device__ Place value() const {
+    return static_cast<Place>(list_[block_]) * block_size_ + offset_;
   }
   __device__ void forward() {
     block_ += blocks_;
@@ -121,16 +127,18 @@ __device__ __forceinline__ void for_flagged(std::uint32_t* positions, std::uint3
   }
 }
 
-// kWide: cache and dst are aligned to quads. The slots that a phase is called with hold the tables
-// of its contexts one after another.
+// kWide: cache and dst are aligned to quads, and the shard has fewer than 2^32 values. The slots
+// that a phase is called with hold the tables of its contexts one after another.
 template <class Kind, bool kWide>
 class DeltaSegment {
  public:
   using Word = typename Kind::Word;
+  using Place = std::conditional_t<kWide, std::uint32_t, std::uint64_t>;
 
   __device__ DeltaSegment(const DecodeCall& call, const SegmentWords& words, std::uint64_t segment,
                           DeltaWarpShared& shared)
       : prob_bits_(call.state->delta.prob_bits),
+        table_size_(1U << prob_bits_),
         quad_(call.state->delta.quad),
         value_(call.state->delta.value),
         stream_(words.state, WordWindow(shared.ring, words.start, words.limit), words.first),
@@ -166,7 +174,7 @@ class DeltaSegment {
     };
     for_flagged<32>(positions_, (quads_ + 255) / 256, flags_of,
                     [this, value_slots](std::uint32_t value, bool active) {
-                      const std::uint64_t at = places_(value);
+                      const Place at = places_(value);
                       const Word old = cache_[at];
                       put_value(old, take_value(value_slots, old, active), at, active);
                     });
@@ -176,19 +184,19 @@ class DeltaSegment {
   __device__ __forceinline__ void decode_values(const std::uint32_t* slots) {
     constexpr std::uint32_t kAhead = 4;
     const std::uint32_t steps = values_ / (32 * kAhead) * kAhead;
-    PlaceWalk walk(places_, lane_id(), 32);
+    PlaceWalk<Place> walk(places_, lane_id(), 32);
     Word old[kAhead];
-    std::uint64_t at[kAhead];
+    Place at[kAhead];
     const auto fetch = [&](std::uint32_t k) {
       at[k] = walk.value();
       old[k] = cache_[at[k]];
-      walk.forward();
     };
 #pragma unroll
     for (std::uint32_t k = 0; k < kAhead; ++k) {
       if (steps != 0) {
         fetch(k);
       }
+      walk.forward();
     }
     for (std::uint32_t step = 0; step < steps; step += kAhead) {
 #pragma unroll
@@ -197,11 +205,12 @@ class DeltaSegment {
         if (step + kAhead < steps) {
           fetch(k);
         }
+        walk.forward();
       }
     }
     for (std::uint32_t value = 32 * steps + lane_id(); value - lane_id() < values_; value += 32) {
       const bool active = value < values_;
-      const std::uint64_t place = places_(active ? value : 0);
+      const Place place = places_(active ? value : 0);
       const Word word = cache_[place];
       put_value(word, take_value(slots, word, active), place, active);
     }
@@ -231,30 +240,31 @@ class DeltaSegment {
 
   __device__ __forceinline__ void run_quads(const std::uint32_t* slots) {
     const std::uint32_t steps = values_ / (128 * kQuadsAhead) * kQuadsAhead;  // of whole quads
-    PlaceWalk walk(places_, 4 * lane_id(), 128);
+    PlaceWalk<Place> walk(places_, 4 * lane_id(), 128);
     Quad<Kind> old[kQuadsAhead];
-    std::uint64_t at[kQuadsAhead];
+    Place at[kQuadsAhead];
     const auto fetch = [&](std::uint32_t k) {
       at[k] = walk.value();
       old[k] = load(at[k]);
-      walk.forward();
     };
 #pragma unroll
     for (std::uint32_t k = 0; k < kQuadsAhead; ++k) {
       if (steps != 0) {
         fetch(k);
       }
+      walk.forward();
     }
     std::uint8_t* flags = flags_ + lane_id();
     for (std::uint32_t step = 0; step < steps; step += kQuadsAhead) {
 #pragma unroll
       for (std::uint32_t k = 0; k < kQuadsAhead; ++k) {
-        const QuadOrder order = order_quad<Kind>(old[k]);
+        const QuadOrder order = order_quad<Kind>(levels_of(old[k]));
         const std::uint32_t slot = stream_.take(slots, quad_base(order), prob_bits_, true);
         flags[32 * k] = take_symbol(old[k], order, slot & 0xFF, at[k], 4);
         if (step + kQuadsAhead < steps) {
           fetch(k);
         }
+        walk.forward();
       }
       flags += 32 * kQuadsAhead;
       stream_.advance();
@@ -268,9 +278,9 @@ class DeltaSegment {
   __device__ __forceinline__ void take_last(const std::uint32_t* slots, std::uint32_t quad,
                                             bool active) {
     const std::uint32_t count = active ? min(values_ - 4 * quad, 4U) : 0;
-    const std::uint64_t at = places_(active ? 4 * quad : 0);
+    const Place at = places_(active ? 4 * quad : 0);
     const Quad<Kind> old = load_quad<Kind>(cache_ + at, count);
-    const QuadOrder order = order_quad<Kind>(old, count);
+    const QuadOrder order = order_quad<Kind>(levels_of(old, count));
     const std::uint32_t slot = stream_.take(slots, quad_base(order), prob_bits_, active);
     stream_.advance();
     if (active) {
@@ -280,40 +290,43 @@ class DeltaSegment {
 
   __device__ __forceinline__ void take_marked(std::uint32_t quad, bool active) {
     const std::uint32_t count = active ? min(values_ - 4 * quad, 4U) : 0;
-    const std::uint64_t at = places_(4 * quad);
+    const Place at = places_(4 * quad);
     const Quad<Kind> old = load_quad<Kind>(cache_ + at, count);
-    const QuadOrder order = order_quad<Kind>(old, count);
+    const QuadOrder order = order_quad<Kind>(levels_of(old, count));
     const std::uint32_t byte = stream_.take_raw(active ? 8 : 0);
     stream_.advance();
     if (active) {
-      flags_[quad] = move(old, quad_moves(byte, order.places), at, count);
+      flags_[quad] =
+          static_cast<std::uint8_t>(move(old, quad_moves(byte, order.places), at, count, true));
     }
   }
 
   // Moves a quad of `count` values as its symbol says, or not yet when that is the mark; its flags.
   __device__ __forceinline__ std::uint8_t take_symbol(const Quad<Kind>& old, const QuadOrder& order,
-                                                      std::uint32_t symbol, std::uint64_t at,
+                                                      std::uint32_t symbol, Place at,
                                                       std::uint32_t count) {
     const bool mark = symbol == kMark;
     marked_ = marked_ || mark;
-    const std::uint8_t escapes = move(old, quad_moves(mark ? 0 : symbol, order.places), at, count);
-    return mark ? static_cast<std::uint8_t>(kMarkFlag) : escapes;
+    const std::uint32_t escapes = move(old, quad_moves(symbol, order.places), at, count, !mark);
+    return static_cast<std::uint8_t>(mark ? kMarkFlag : escapes);
   }
 
-  __device__ __forceinline__ std::uint8_t move(const Quad<Kind>& old, std::uint32_t moves,
-                                               std::uint64_t at, std::uint32_t count) {
+  // Bit i of the result: value i is an escape. Nothing is stored, and the result has no meaning,
+  // when the moves are not `known`.
+  __device__ __forceinline__ std::uint32_t move(const Quad<Kind>& old, std::uint32_t moves,
+                                                Place at, std::uint32_t count, bool known) {
     if (count < 4) {  // what fills the quad must not move, and is nowhere
-      bad_ = bad_ || moves >> (8 * count) != 0;
+      bad_ = bad_ || (known && moves >> (8 * count) != 0);
       moves &= (1U << (8 * count)) - 1;
     }
     const Quad<Kind> moved = move_quad<Kind>(old, moves);
-    if (moves != 0) {
+    if (known && moves != 0) {
       store(moved, cache_ + at, count);
     }
-    if (dst_ != nullptr) {
+    if (known && dst_ != nullptr) {
       store(moved, dst_ + at, count);
     }
-    return static_cast<std::uint8_t>(quad_escapes(moves));
+    return quad_escapes(moves);
   }
 
   // The new word of a value, through the value coder.
@@ -340,7 +353,7 @@ class DeltaSegment {
     return apply_difference<Kind>(old, static_cast<Word>(value_of(symbol, extra)));
   }
 
-  __device__ __forceinline__ void put_value(Word old, Word now, std::uint64_t at, bool active) {
+  __device__ __forceinline__ void put_value(Word old, Word now, Place at, bool active) {
     if (active && now != old) {
       cache_[at] = now;
     }
@@ -350,7 +363,7 @@ class DeltaSegment {
   }
 
   __device__ std::uint32_t quad_base(const QuadOrder& order) const {
-    return context_of(order.least, quad_.top, quad_.contexts) << prob_bits_;
+    return context_of(order.least, quad_.top, quad_.contexts) * table_size_;
   }
 
   // Flags of the eight quads that this lane has in a chunk of 256.
@@ -368,7 +381,7 @@ class DeltaSegment {
     return flags;
   }
 
-  __device__ Quad<Kind> load(std::uint64_t at) const {
+  __device__ Quad<Kind> load(Place at) const {
     return kWide ? load_quad<Kind>(cache_ + at) : load_quad<Kind>(cache_ + at, 4);
   }
   __device__ static void store(const Quad<Kind>& quad, Word* to, std::uint32_t count) {
@@ -380,12 +393,13 @@ class DeltaSegment {
   }
 
   std::uint32_t prob_bits_;
+  std::uint32_t table_size_;
   ContextChoice quad_;
   ContextChoice value_;
   LaneStream stream_;
   std::uint32_t end_word_;
   std::uint32_t* positions_;
-  BlockPlaces places_;
+  BlockPlaces<Place> places_;
   Word* cache_;
   Word* dst_;            // null when nothing else than the cache is written
   std::uint8_t* flags_;  // of the segment's quads

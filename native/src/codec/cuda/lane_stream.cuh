@@ -47,6 +47,7 @@ struct WordWindow {
     if (left_ >= 8) {
       words = *reinterpret_cast<const std::uint64_t*>(from_);
     } else {
+#pragma unroll 1  // once a segment at most
       for (int i = 0; i < left_; ++i) {
         words |= static_cast<std::uint64_t>(from_[i]) << (8 * i);
       }
