@@ -6,7 +6,7 @@
 // STEPS.bin: two consecutive training steps of BF16 words, as bench/gpu_codec_bench.py writes them:
 // the number of values (8 bytes), then both steps. Larger shards are made by tiling with a
 // different starting offset for each tile. Every measurement goes round buffers of 512 MiB in all,
-// so that it does not measure the cache.
+// so that it does not measure the cache. gpu_delta_bench measures the delta modes.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -23,10 +23,12 @@
 #include "codec/cuda/decode_state.hpp"
 #include "codec/cuda/encode_state.hpp"
 #include "exec/cuda_stream.hpp"
+#include "gpu_bench_tools.hpp"
 
 namespace {
 
 using namespace ciera;
+using namespace ciera::bench;
 using codec::BlockHash;
 using codec::FrameParams;
 using codec::cuda::DecodeCall;
@@ -35,80 +37,14 @@ using codec::cuda::DecodeVerdict;
 using codec::cuda::EncodeCall;
 using codec::cuda::EncodeState;
 
-constexpr std::uint64_t kRotatedBytes = 512ULL << 20;
-
-struct Trace {
-  std::uint64_t numel = 0;
-  std::vector<std::uint16_t> steps[2];
-};
-
-Trace read_trace(const char* path) {
-  std::ifstream file(path, std::ios::binary);
-  Trace trace;
-  file.read(reinterpret_cast<char*>(&trace.numel), 8);
-  for (auto& step : trace.steps) {
-    step.resize(trace.numel);
-    file.read(reinterpret_cast<char*>(step.data()), static_cast<std::streamsize>(2 * trace.numel));
-  }
-  if (!file || trace.numel == 0) {
-    std::fprintf(stderr, "%s is not a file of two steps\n", path);
-    std::exit(2);
-  }
-  return trace;
-}
-
-// A shard of `numel` values on the GPU.
-void tile(const std::vector<std::uint16_t>& step, std::uint64_t numel, std::byte* to) {
-  std::vector<std::uint16_t> words(numel);
-  const std::uint64_t length = step.size();
-  for (std::uint64_t at = 0, t = 0; at < numel; ++t) {
-    const std::uint64_t offset = t * 7919 * 8 % length;
-    const std::uint64_t count = std::min(numel - at, length - offset);
-    std::copy_n(step.begin() + static_cast<std::ptrdiff_t>(offset), count,
-                words.begin() + static_cast<std::ptrdiff_t>(at));
-    at += count;
-  }
-  CIERA_CUDA_TRY(cudaMemcpy(to, words.data(), 2 * numel, cudaMemcpyDefault));
-}
-
-class Timer {
- public:
-  explicit Timer(cudaStream_t stream) : stream_(stream) {
-    CIERA_CUDA_TRY(cudaEventCreate(&start_));
-    CIERA_CUDA_TRY(cudaEventCreate(&stop_));
-  }
-  // Median microseconds on the GPU of body(i).
-  double median_us(int runs, const std::function<void(int)>& body) {
-    std::vector<double> times;
-    for (int i = -3; i < runs; ++i) {
-      CIERA_CUDA_TRY(cudaStreamSynchronize(stream_));
-      CIERA_CUDA_TRY(cudaEventRecord(start_, stream_));
-      body(i + 3);
-      CIERA_CUDA_TRY(cudaEventRecord(stop_, stream_));
-      CIERA_CUDA_TRY(cudaEventSynchronize(stop_));
-      float ms = 0;
-      CIERA_CUDA_TRY(cudaEventElapsedTime(&ms, start_, stop_));
-      if (i >= 0) {
-        times.push_back(1000.0 * ms);
-      }
-    }
-    std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2),
-                     times.end());
-    return times[times.size() / 2];
-  }
-
- private:
-  cudaStream_t stream_;
-  cudaEvent_t start_ = nullptr;
-  cudaEvent_t stop_ = nullptr;
-};
-
 // One mode and size: buffers, a committed first step, and calls for the second.
 class Case {
  public:
   Case(codec::CodecBackend& backend, const Trace& trace, ReuseMode mode, std::uint64_t numel)
       : numel_(numel), stateful_(mode == ReuseMode::kExponentBlock) {
-    params_ = {.mode = mode, .numel = numel, .segment_log2 = backend.segment_log2(numel)};
+    params_ = {.mode = mode,
+               .numel = numel,
+               .segment_log2 = backend.segment_log2(mode, Effort::kDefault, numel)};
     copies_ = static_cast<int>(std::clamp<std::uint64_t>(kRotatedBytes / (2 * numel), 1, 64));
     src_ = Buffer(memory_, 2 * numel * static_cast<std::uint64_t>(copies_));
     dst_ = Buffer(memory_, 2 * numel * static_cast<std::uint64_t>(copies_));
@@ -293,8 +229,10 @@ class BackendCase {
  public:
   BackendCase(codec::CodecBackend& backend, ReuseMode mode, Coder coder, std::uint64_t numel)
       : backend_(backend), stateful_(mode == ReuseMode::kExponentBlock) {
-    params_ = {
-        .mode = mode, .coder = coder, .numel = numel, .segment_log2 = backend.segment_log2(numel)};
+    params_ = {.mode = mode,
+               .coder = coder,
+               .numel = numel,
+               .segment_log2 = backend.segment_log2(mode, Effort::kDefault, numel)};
     const std::uint64_t hash_bytes = 16 * codec::block_count(numel, params_.block_size);
     src_ = Buffer(backend.memory(), 2 * numel);
     dst_ = Buffer(backend.memory(), 2 * numel);

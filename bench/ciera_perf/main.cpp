@@ -111,6 +111,7 @@ int run(const MpiWorld& world, const PerfOptions& options, const StepsSource& so
         Report* report) {
   ciera::CompressedAllgather comm(place.transport, {.reuse = options.reuse,
                                                     .coder = options.coder,
+                                                    .effort = options.effort,
                                                     .block_size = options.block_size,
                                                     .plain_below_bytes = options.plain_below,
                                                     .threads = options.threads,

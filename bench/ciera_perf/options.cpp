@@ -16,6 +16,7 @@ namespace {
 enum LongFlag {
   kReuse = 256,
   kCoder,
+  kEffort,
   kBlockSize,
   kThreads,
   kPlainBelow,
@@ -44,6 +45,7 @@ const option kLongFlags[] = {
     {"help", no_argument, nullptr, 'h'},
     {"reuse", required_argument, nullptr, kReuse},
     {"coder", required_argument, nullptr, kCoder},
+    {"effort", required_argument, nullptr, kEffort},
     {"block-size", required_argument, nullptr, kBlockSize},
     {"threads", required_argument, nullptr, kThreads},
     {"plain-below", required_argument, nullptr, kPlainBelow},
@@ -163,13 +165,19 @@ void take_own_flag(PerfOptions& options, int flag, const std::string& name,
         options.reuse = *mode;
         break;
       }
-      refuse(name, text, "off, exponent-only or exponent-block");
+      refuse(name, text, "off, exponent-only, exponent-block, exponent-delta or word-delta");
     case kCoder:
       if (const auto coder = ciera::coder_from_name(text)) {
         options.coder = *coder;
         break;
       }
       refuse(name, text, "raw, rans or nvcomp-ans");
+    case kEffort:
+      if (const auto effort = ciera::effort_from_name(text)) {
+        options.effort = *effort;
+        break;
+      }
+      refuse(name, text, "default or high");
     case kBlockSize:
       options.block_size =
           static_cast<std::uint32_t>(number(name, text, "8 to 65536 values", 8, 65536));
@@ -261,8 +269,10 @@ Flags of nccl-tests
   -c, --check 0|1        compare every element of every iteration (1)
   -d, --datatype T       bfloat16, half or float (bfloat16)
 CIERA
-  --reuse MODE           off, exponent-only or exponent-block (exponent-block)
+  --reuse MODE           off, exponent-only, exponent-block, exponent-delta or word-delta
+                         (exponent-block)
   --coder C              raw, rans or, on a GPU, nvcomp-ans (rans)
+  --effort E             of the delta modes: default, or high for slow links (default)
   --block-size N         values a block (512)
   --threads N            codec threads a rank (0: cores / ranks)
   --plain-below BYTES    a rank's bytes below which CIERA hands over to the plain call

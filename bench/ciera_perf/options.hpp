@@ -23,6 +23,7 @@ struct PerfOptions {
   ciera::DType dtype = ciera::DType::kBf16;
   ciera::ReuseMode reuse = ciera::ReuseMode::kExponentBlock;
   ciera::Coder coder = ciera::Coder::kRans;
+  ciera::Effort effort = ciera::Effort::kDefault;
   std::uint32_t block_size = 512;
   std::size_t threads = 0;
   std::optional<std::uint64_t> plain_below{};  // nothing: measured over NCCL, 0 elsewhere

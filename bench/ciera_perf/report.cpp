@@ -91,11 +91,12 @@ void Report::begin(const std::string& mpi_library, const std::vector<std::string
                                                                         : options_.step_bytes),
                options_.step_factor > 1 ? "factor" : "bytes", options_.warm_up, options_.iterations,
                options_.check ? 1 : 0);
-  std::fprintf(table_, "# reuse %s coder %s block size %u backend %s\n# data: %s, seed %llu\n#\n",
-               std::string(ciera::name(options_.reuse)).c_str(),
-               std::string(ciera::name(options_.coder)).c_str(), options_.block_size,
-               backend_word(options_.backend), data.c_str(),
-               static_cast<unsigned long long>(options_.seed));
+  std::fprintf(
+      table_, "# reuse %s coder %s effort %s block size %u backend %s\n# data: %s, seed %llu\n#\n",
+      std::string(ciera::name(options_.reuse)).c_str(),
+      std::string(ciera::name(options_.coder)).c_str(),
+      std::string(ciera::name(options_.effort)).c_str(), options_.block_size,
+      backend_word(options_.backend), data.c_str(), static_cast<unsigned long long>(options_.seed));
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     std::fprintf(table_, "#  Rank %2zu %s\n", r, ranks[r].c_str());
   }
@@ -154,12 +155,14 @@ void Report::add_json(const Row& row) {
   std::fprintf(
       json_,
       "{\"size\": %llu, \"count\": %llu, \"datatype\": \"%s\", \"ranks\": %d, \"backend\": \"%s\", "
-      "\"reuse\": \"%s\", \"coder\": \"%s\", \"block_size\": %u, \"iters\": %zu, "
+      "\"reuse\": \"%s\", \"coder\": \"%s\", \"effort\": \"%s\", \"block_size\": %u, \"iters\": "
+      "%zu, "
       "\"warmup_iters\": %zu, %s, \"seed\": %llu, \"out_of_place\": %s, \"in_place\": %s}\n",
       static_cast<unsigned long long>(row.size), static_cast<unsigned long long>(row.count),
       dtype_word(options_.dtype).c_str(), ranks_, backend_word(options_.backend),
       std::string(ciera::name(options_.reuse)).c_str(),
-      std::string(ciera::name(options_.coder)).c_str(), options_.block_size, options_.iterations,
+      std::string(ciera::name(options_.coder)).c_str(),
+      std::string(ciera::name(options_.effort)).c_str(), options_.block_size, options_.iterations,
       options_.warm_up, data.c_str(), static_cast<unsigned long long>(options_.seed),
       json_result(row.out_of_place, row.size).c_str(), json_result(row.in_place, row.size).c_str());
   std::fflush(json_);

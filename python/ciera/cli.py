@@ -29,7 +29,6 @@ from ciera.transports import as_transport, loopback
 from ciera.transports.nccl import nccl, nccl_unique_id
 
 MODES = ("off", "exponent-only", "exponent-block", "exponent-delta", "word-delta")
-GPU_MODES = MODES[:3]  # those the CUDA backend has
 EFFORTS = ("default", "high")
 CODERS = ("rans", "raw")
 
@@ -156,8 +155,7 @@ def replay_command(
     """
     if block_size % 8 or not 8 <= block_size <= 65536:
         raise bad_input(f"--block-size {block_size}: give a multiple of 8 from 8 to 65536")
-    possible = MODES if device == "cpu" else GPU_MODES
-    wanted = possible if "all" in modes else tuple(dict.fromkeys(modes))
+    wanted = MODES if "all" in modes else tuple(dict.fromkeys(modes))
     device = _usable(device)
     try:
         loaded = load_trace(trace, dtype=dtype, steps=steps)

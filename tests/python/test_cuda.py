@@ -13,7 +13,7 @@ from typing import Any
 import ciera
 import numpy as np
 import pytest
-from ciera.cli import GPU_MODES
+from ciera.cli import MODES
 from ciera.devices import cuda_support
 from ciera.transports.nccl import library
 from test_allgather import WORDS, distributions, on_ranks
@@ -161,7 +161,7 @@ def drift(words: Any, step: int) -> Any:
 
 @pytest.mark.parametrize("world_size", [2, 4, 8])
 @pytest.mark.parametrize("dtype", WORDS)
-@pytest.mark.parametrize("mode", GPU_MODES)
+@pytest.mark.parametrize("mode", MODES)
 def test_every_distribution_and_length_round_trips(mode: str, dtype: str, world_size: int) -> None:
     kit = any_kit()
     # 0 and 1; below, at and above a block; not a multiple of 8; several tiles and segments
@@ -220,7 +220,7 @@ def test_torch_types_come_back_detached(torch: Any) -> None:
     on_ranks(2, body)
 
 
-@pytest.mark.parametrize("mode", GPU_MODES)
+@pytest.mark.parametrize("mode", MODES)
 def test_in_place_and_segments(mode: str) -> None:
     kit = any_kit()
     world_size = 3
@@ -512,7 +512,7 @@ def test_a_trace_replays_over_mpi_staged_through_the_host() -> None:
     assert done.stdout.count("bit for bit") == 1
 
 
-@pytest.mark.parametrize("mode", GPU_MODES)
+@pytest.mark.parametrize("mode", MODES)
 def test_a_buffer_of_the_library_lies_under_torch_and_serves_as_out(torch: Any, mode: str) -> None:
     def body(rank: int, transport: Any) -> None:
         comm = ciera.CompressedAllgather(transport, reuse=mode, device=DEVICE, check_buffers=True)

@@ -51,18 +51,12 @@ class CodecBackend {
   // Host memory that uploads and downloads are fastest with.
   virtual MemoryResource& staging_memory() = 0;
   // 2^n symbols in a rans segment: fewer where many segments must run side by side.
-  virtual std::uint32_t segment_log2(std::uint64_t numel) const = 0;
+  virtual std::uint32_t segment_log2(ReuseMode mode, Effort effort, std::uint64_t numel) const = 0;
 
   // What `caller` holds now; later calls run after it. Any thread. Null when there is nothing to
   // wait for.
   virtual std::shared_ptr<void> mark(DeviceStream caller) = 0;
   virtual void start_after(const std::shared_ptr<void>& mark) = 0;
-
-  // Which modes encode and decode know; the call is refused in others.
-  virtual bool supports(ReuseMode mode) const { return mode <= ReuseMode::kExponentBlock; }
-  // Whether encode and decode know same frames in exponent-block and exponent-delta
-  // (FrameParams::words_held), which leave dst and exponents as they are.
-  virtual bool supports_held_words() const { return false; }
 
   // Encodes all jobs and fills their results; blocks. Throws Error (kOutOfMemory) before anything
   // is written, or Error (kDevice).
@@ -75,13 +69,9 @@ class CodecBackend {
   virtual void finish_decode(std::span<DecodeJob> jobs) = 0;
 
   // Makes `reference` (EncodeJob::own_reference of the next frame) what `src` is: its words, in
-  // exponent-delta its exponents. A backend that supports exponent-delta overrides it.
+  // exponent-delta its exponents.
   virtual void store_reference(const FrameParams& params, std::span<const std::byte> src,
-                               std::span<std::byte> reference) {
-    if (is_word_delta(params)) {
-      copy(reference, src);
-    }
-  }
+                               std::span<std::byte> reference) = 0;
 
   virtual void copy(std::span<std::byte> to, std::span<const std::byte> from) = 0;
   virtual void zero(std::span<std::byte> bytes) = 0;

@@ -107,8 +107,10 @@ CIERA_HD constexpr ValueSymbol value_symbol(std::uint64_t u) {
 CIERA_HD constexpr std::uint32_t extra_bits_of(std::uint32_t symbol) {
   return symbol < 16 ? 0 : symbol / 4 - 2;
 }
-CIERA_HD constexpr std::uint64_t value_of(std::uint32_t symbol, std::uint64_t extra) {
-  return symbol < 16 ? symbol : std::uint64_t{4 | (symbol & 3)} << extra_bits_of(symbol) | extra;
+// U holds every u of the values at hand.
+template <class U>
+CIERA_HD constexpr U value_of(std::uint32_t symbol, U extra) {
+  return symbol < 16 ? symbol : U{4 | (symbol & 3)} << extra_bits_of(symbol) | extra;
 }
 CIERA_HD constexpr std::uint32_t value_symbols(std::uint32_t word_bits) { return 4 * word_bits; }
 // Steps of raw bits after a step of value symbols, and the bits that one of them takes: no more
@@ -125,7 +127,9 @@ CIERA_HD constexpr std::uint32_t raw_step_bits(std::uint32_t extra_bits, std::ui
 
 CIERA_HD constexpr std::uint32_t context_of(std::uint32_t level, std::uint32_t top,
                                             std::uint32_t contexts) {
-  return level >= top ? 0 : top - level < contexts ? top - level : contexts - 1;
+  const std::uint32_t below = (level > top ? level : top) - level;
+  const std::uint32_t last = contexts - 1;
+  return below < last ? below : last;
 }
 
 // Of the four levels of a quad: where value i comes in ascending order.
@@ -135,6 +139,30 @@ CIERA_HD constexpr std::uint32_t quad_rank(const std::uint8_t* levels, std::uint
     rank += levels[j] < levels[i] || (levels[j] == levels[i] && j < i) ? 1 : 0;
   }
   return rank;
+}
+
+// A value of a quad as a number that sorts by level, then by position; its t in the lowest bits.
+CIERA_HD constexpr std::uint32_t quad_key(std::uint32_t level, std::uint32_t i, std::uint32_t t) {
+  return level << 4 | i << 2 | t;
+}
+// What a quad codes: the keys of its four values, sorted here by a network.
+struct QuadSymbol {
+  std::uint32_t byte = 0;
+  std::uint32_t level = 0;  // the smallest
+};
+CIERA_HD constexpr QuadSymbol quad_of_keys(std::uint32_t a, std::uint32_t b, std::uint32_t c,
+                                           std::uint32_t d) {
+  const auto sort = [](std::uint32_t& low, std::uint32_t& high) {
+    const std::uint32_t least = low < high ? low : high;
+    high = low < high ? high : low;
+    low = least;
+  };
+  sort(a, b);
+  sort(c, d);
+  sort(a, c);
+  sort(b, d);
+  sort(b, c);
+  return {(a & 3) | (b & 3) << 2 | (c & 3) << 4 | (d & 3) << 6, a >> 4};
 }
 
 // 8 log2(count), rounded; of 0 as of 1.
@@ -187,6 +215,13 @@ CIERA_HD constexpr std::int32_t half_score(const QuadModel& model, std::uint32_t
   return score;
 }
 
+// What the number of t that are not 0 adds to a byte's score.
+CIERA_HD constexpr std::int32_t moved_score(const QuadModel& model, std::uint32_t byte) {
+  const std::uint32_t moved = moved_in(byte);
+  const std::int32_t z = moved == 0 ? 0 : model.parameters[7 + moved];
+  return z == kNever ? kImpossible : z;
+}
+
 // Scores of all bytes as weights, the likeliest 2^40; without z when `inflated` is false.
 CIERA_HD inline void quad_weights(const QuadModel& model, bool inflated,
                                   std::uint64_t (&weights)[256]) {
@@ -195,9 +230,7 @@ CIERA_HD inline void quad_weights(const QuadModel& model, bool inflated,
     halves[i / 16][i % 16] = half_score(model, i / 16, i % 16);
   }
   const auto score_of = [&](std::uint32_t byte) {
-    const std::uint32_t moved = moved_in(byte);
-    const std::int32_t z = inflated && moved != 0 ? model.parameters[7 + moved] : 0;
-    return halves[0][byte & 15] + halves[1][byte >> 4] + (z == kNever ? kImpossible : z);
+    return halves[0][byte & 15] + halves[1][byte >> 4] + (inflated ? moved_score(model, byte) : 0);
   };
   std::int32_t least = kImpossible;
   for (std::uint32_t b = 0; b < 256; ++b) {
@@ -207,6 +240,12 @@ CIERA_HD inline void quad_weights(const QuadModel& model, bool inflated,
   for (std::uint32_t b = 0; b < 256; ++b) {
     weights[b] = weight_of_score(static_cast<std::uint32_t>(score_of(b) - least));
   }
+}
+
+// Whether a byte with that weight, of all weights' sum, is left to the mark.
+CIERA_HD constexpr bool is_rare_quad(std::uint32_t byte, std::uint64_t weight, std::uint64_t sum,
+                                     std::uint32_t prob_bits) {
+  return weight << (prob_bits + 1) < sum || byte == kMark;
 }
 
 // The frequencies both ends use. Every byte can be coded: one without a frequency by the mark.
@@ -221,7 +260,7 @@ CIERA_HD inline void quad_frequencies(const QuadModel& model, std::uint32_t prob
   std::uint64_t rare = 0;
   std::uint64_t kept = 0;
   for (std::uint32_t b = 0; b < 256; ++b) {
-    if (weights[b] << (prob_bits + 1) < sum || b == kMark) {
+    if (is_rare_quad(b, weights[b], sum, prob_bits)) {
       rare += weights[b];
       weights[b] = 0;
     }

@@ -38,6 +38,11 @@ Options validated(const Options& options) {
     throw Error(ErrorCode::kArgument,
                 "coder nvcomp-ans runs on a GPU only; use backend cuda, or coder rans");
   }
+  if (options.coder == Coder::kNvcompAns && options.reuse >= ReuseMode::kExponentDelta) {
+    throw Error(ErrorCode::kArgument,
+                "coder nvcomp-ans codes no differences; use coder rans with " +
+                    std::string(name(options.reuse)) + ", or reuse exponent-block");
+  }
   return options;
 }
 
@@ -112,10 +117,6 @@ Engine::Engine(std::shared_ptr<Transport> transport_in, const Options& options_i
   if (!plain_below_bytes &&
       (!transport->is_network() || !direct || options.reuse == ReuseMode::kOff)) {
     plain_below_bytes = 0;
-  }
-  if (!backend->supports(options.reuse)) {
-    throw Error(ErrorCode::kArgument, "reuse " + std::string(name(options.reuse)) +
-                                          " is not possible on this backend; use exponent-block");
   }
 }
 

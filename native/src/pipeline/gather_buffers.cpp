@@ -145,7 +145,7 @@ std::uint16_t GatherCall::held_words() const {
   for (std::size_t s = 0; s < parts_.size(); ++s) {
     const cache::ShardState& state = *states_[s];
     if (held_[s].buffer == nullptr || !state.stateful() || state.in_words() ||
-        parts_[s].plan.form == policy::PartForm::kBare || !engine_.backend->supports_held_words()) {
+        parts_[s].plan.form == policy::PartForm::kBare) {
       held = static_cast<std::uint16_t>(held & ~(1U << std::min(s, kBits - 1)));
     }
   }

@@ -262,7 +262,8 @@ codec::FrameParams GatherCall::params(std::size_t segment, std::size_t rank) con
           .shard_key = state.shard_key,
           .base_epoch = state.epoch,
           .base_digest = state.epoch == 0 ? 0 : state.digests[rank],
-          .segment_log2 = engine_.backend->segment_log2(state.numels[rank]),
+          .segment_log2 = engine_.backend->segment_log2(parts_[segment].plan.mode,
+                                                        engine_.options.effort, state.numels[rank]),
           .effort = engine_.options.effort,
           .words_held = state.words_everywhere};
 }

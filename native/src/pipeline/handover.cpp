@@ -85,7 +85,8 @@ class Measurement {
             .block_size = engine_.options.block_size,
             .numel = bytes / 2,
             .shard_key = 1,
-            .segment_log2 = engine_.backend->segment_log2(bytes / 2)};
+            .segment_log2 = engine_.backend->segment_log2(ReuseMode::kExponentOnly,
+                                                          engine_.options.effort, bytes / 2)};
   }
 
   std::uint64_t plain_ns(std::uint64_t bytes) {

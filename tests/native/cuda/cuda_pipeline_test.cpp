@@ -59,7 +59,8 @@ TEST_F(OnGpu, EveryModeGathersTheOriginalBits) {
   for (const std::uint32_t world : {1U, 2U, 4U, 8U}) {
     on_ranks(world, [world](std::size_t rank, auto transport) {
       for (const ReuseMode mode :
-           {ReuseMode::kOff, ReuseMode::kExponentOnly, ReuseMode::kExponentBlock}) {
+           {ReuseMode::kOff, ReuseMode::kExponentOnly, ReuseMode::kExponentBlock,
+            ReuseMode::kExponentDelta, ReuseMode::kWordDelta}) {
         Options options = kGpu;
         options.reuse = mode;
         CompressedAllgather comm(transport, options);
@@ -72,7 +73,7 @@ TEST_F(OnGpu, EveryModeGathersTheOriginalBits) {
           const auto call = comm.allgather({.segments = {{"w", numels[rank]}}, .src = own.span()});
           ASSERT_EQ(read(call->outputs()[0]), expected(numels, step)) << name(mode) << step;
         }
-        EXPECT_EQ(comm.stats().delta_frames, mode == ReuseMode::kExponentBlock ? 3U : 0U);
+        EXPECT_EQ(comm.stats().delta_frames, is_stateful(mode) ? 3U : 0U);
       }
     });
   }
@@ -193,22 +194,10 @@ TEST_F(OnGpu, SteadyCallsAllocateNothing) {
   });
 }
 
-// Modes that this backend does not know yet are refused when the communicator is made.
-bool on_this_backend(ReuseMode mode) {
-  const auto alone = make_loopback(WorldSize{1}, testing::kDeadline);
-  const auto error = error_of(
-      [&] { CompressedAllgather comm(alone[0], {.reuse = mode, .backend = Backend::kCuda}); });
-  EXPECT_TRUE(!error || mode >= ReuseMode::kExponentDelta) << error->what();
-  return !error;
-}
-
 TEST_F(OnGpu, ABufferOfTheLibraryIsDecodedIntoInPlaceAndApart) {
   const std::vector<std::size_t> numels{3001, 0, 1000};
   for (const ReuseMode mode : {ReuseMode::kOff, ReuseMode::kExponentOnly, ReuseMode::kExponentBlock,
                                ReuseMode::kExponentDelta, ReuseMode::kWordDelta}) {
-    if (!on_this_backend(mode)) {
-      continue;
-    }
     on_ranks(3, [&, mode](std::size_t rank, auto transport) {
       CompressedAllgather comm(
           transport, {.reuse = mode, .buffers = BufferPolicy::kCheck, .backend = Backend::kCuda});

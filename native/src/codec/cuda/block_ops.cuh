@@ -39,13 +39,21 @@ __device__ T block_sum(T value, T* shared) {
   return sum;
 }
 
-// The sum of the values of this thread and those before it. `shared` as in block_sum.
-__device__ inline std::uint32_t block_inclusive_scan(std::uint32_t value, std::uint32_t* shared) {
+// The sum of the values of this lane and those before it.
+template <class T>
+__device__ T warp_inclusive_scan(T value) {
 #pragma unroll
   for (int step = 1; step < 32; step *= 2) {
-    const std::uint32_t left = __shfl_up_sync(kFullWarp, value, step);
+    const T left = __shfl_up_sync(kFullWarp, value, step);
     value += lane_id() >= step ? left : 0;
   }
+  return value;
+}
+
+// The sum of the values of this thread and those before it. `shared` as in block_sum.
+template <class T>
+__device__ T block_inclusive_scan(T value, T* shared) {
+  value = warp_inclusive_scan(value);
   if (lane_id() == 31) {
     shared[warp_id()] = value;
   }
@@ -69,12 +77,7 @@ __device__ std::uint64_t block_exclusive_scan(Count* counts, std::uint64_t size,
   for (std::uint64_t i = from; i < to; ++i) {
     own += counts[i];
   }
-  std::uint64_t before = own;
-#pragma unroll
-  for (int step = 1; step < 32; step *= 2) {
-    const std::uint64_t left = __shfl_up_sync(kFullWarp, before, step);
-    before += lane_id() >= step ? left : 0;
-  }
+  const std::uint64_t before = warp_inclusive_scan(own);
   __syncthreads();  // `shared` may still be read from an earlier use
   if (lane_id() == 31) {
     shared[warp_id()] = before;
@@ -93,6 +96,18 @@ __device__ std::uint64_t block_exclusive_scan(Count* counts, std::uint64_t size,
     sum += count;
   }
   return total;
+}
+
+// The symbol that a slot of a decoding table belongs to, from the first slot of each symbol: the
+// last one that begins at or before it.
+__device__ inline std::uint32_t symbol_of_slot(const std::uint32_t (&cum)[256],
+                                               std::uint32_t slot) {
+  std::uint32_t symbol = 0;
+#pragma unroll
+  for (std::uint32_t bit = 128; bit > 0; bit /= 2) {
+    symbol += cum[symbol + bit] <= slot ? bit : 0;
+  }
+  return symbol;
 }
 
 // True in every thread of the block that comes last of all blocks of the launch; what the others

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "codec/cuda/block_ops.cuh"
+#include "codec/cuda/decode_state.hpp"
 #include "codec/cuda/encode_state.hpp"
 
 namespace ciera::codec::cuda {
@@ -32,6 +33,52 @@ struct ListArgs {
   std::uint32_t* list;
   const unsigned* without;  // nothing is done when it is set; null in an encode
 };
+
+// What one of `grid` blocks does of a list: a warp owns a tile; where its part of the list begins
+// is known from the scan.
+__device__ inline void list_changed(const ListArgs& args, unsigned block, unsigned grid) {
+  if (args.without != nullptr && *args.without != 0) {
+    return;
+  }
+  const std::uint64_t stride = static_cast<std::uint64_t>(grid) * kWarps;
+  for (std::uint64_t tile = static_cast<std::uint64_t>(block) * kWarps + warp_id();
+       tile < args.tiles; tile += stride) {
+    std::uint32_t at = args.tile_changed[tile];
+    const std::uint64_t first = tile * args.tile_blocks;
+    const std::uint64_t end =
+        first + args.tile_blocks < args.blocks ? first + args.tile_blocks : args.blocks;
+    for (std::uint64_t base = first; base < end; base += 32) {
+      const std::uint64_t block_number = base + lane_id();
+      const bool set = block_number < end && is_set(args.bitmap, block_number);
+      const unsigned mask = __ballot_sync(kFullWarp, set);
+      if (set) {
+        args.list[at + __popc(mask & ((1U << lane_id()) - 1))] =
+            static_cast<std::uint32_t>(block_number);
+      }
+      at += __popc(mask);
+    }
+  }
+}
+
+// Blocks that list_changed keeps busy.
+inline std::uint64_t list_grid(std::uint64_t tiles, int multiprocessors) {
+  const auto most = 8ULL * static_cast<std::uint64_t>(multiprocessors);
+  const std::uint64_t wanted = ceil_div(tiles, kWarps);
+  return wanted < 1 ? 1 : wanted < most ? wanted : most;
+}
+
+// Of the delta frame that the call may turn out to hold.
+inline ListArgs changed_list_args(const DecodeCall& call) {
+  const FrameParams& expected = call.expected;
+  const wire::FrameHeader header = make_header(expected, wire::Kind::kDelta);
+  return {call.frame + header.sections[0].offset,
+          block_count(expected.numel, expected.block_size),
+          tile_blocks(expected.numel, expected.block_size),
+          tile_count(expected.numel, expected.block_size),
+          call.tile_changed,
+          call.list,
+          &call.state->without_list};
+}
 
 void launch_changed_list(const ListArgs& args, int multiprocessors, cudaStream_t stream);
 

@@ -6,6 +6,7 @@
 #include "codec/cuda/changed_list.cuh"
 #include "codec/cuda/checksum.cuh"
 #include "codec/cuda/decode_state.hpp"
+#include "codec/cuda/delta_check.cuh"
 #include "codec/cuda/nvcomp_check.cuh"
 
 namespace ciera::codec::cuda {
@@ -18,6 +19,7 @@ struct CheckBlock {
     RansTable table;
     std::uint32_t cum[256];
     std::byte section[kRansMaxTableBytes];
+    DeltaCheck::Shared delta;
   };
 
   // Bits of changed blocks, tile by tile: spare bits are zero; sums for the merge.
@@ -90,14 +92,7 @@ struct CheckBlock {
     if (shared.verdict != Verdict::kOk) {
       return;
     }
-    const auto* ends = reinterpret_cast<const std::uint32_t*>(bytes + state.layout.ends);
-    const std::uint64_t segments = state.layout.segments;
-    bool good = true;
-    for (std::uint64_t s = threadIdx.x; s < segments; s += kThreads) {
-      good = good && (s == 0 || ends[s] >= ends[s - 1]);
-      good = good && (s + 1 != segments || ends[s] == state.layout.word_count);
-    }
-    if (__syncthreads_and(good ? 1 : 0) == 0) {
+    if (!check_segment_ends(bytes, state.layout)) {
       if (threadIdx.x == 0) {
         shared.verdict = Verdict::kBadStream;
       }
@@ -181,11 +176,7 @@ struct CheckBlock {
     // By slot, so that one very frequent symbol does not keep one thread busy.
     const std::uint32_t size = 1U << shared.table.prob_bits;
     for (std::uint32_t slot = threadIdx.x; slot < size; slot += kThreads) {
-      std::uint32_t symbol = 0;  // the last one that begins at or before the slot
-#pragma unroll
-      for (std::uint32_t bit = 128; bit > 0; bit /= 2) {
-        symbol += shared.cum[symbol + bit] <= slot ? bit : 0;
-      }
+      const std::uint32_t symbol = symbol_of_slot(shared.cum, slot);
       state.slots[slot] =
           make_decode_slot(symbol, shared.table.frequencies[symbol], slot - shared.cum[symbol]);
     }
@@ -207,7 +198,9 @@ struct CheckBlock {
       call.verdict->info.frame_bytes = header.frame_bytes;
       call.verdict->info.checksum = header.checksum;
       call.verdict->info.changed_blocks =
-          block_count(call.expected.numel, call.expected.block_size);
+          header.kind == wire::Kind::kSame
+              ? 0
+              : block_count(call.expected.numel, call.expected.block_size);
       shared.verdict =
           state.header_verdict != Verdict::kOk ? state.header_verdict : state.identity_verdict;
     }
@@ -229,8 +222,15 @@ struct CheckBlock {
     }
     const bool valid = shared.verdict == Verdict::kOk;
     __syncthreads();  // every thread knows it before it may change
-    if (valid && state.header.kind != wire::Kind::kRaw) {
-      if (state.header.last().coder == Coder::kRans) {
+    const bool coded =
+        state.header.kind == wire::Kind::kKey || state.header.kind == wire::Kind::kDelta;
+    if (valid && coded) {
+      if (state.header.last().kind == wire::SectionKind::kChanges) {
+        const Verdict verdict = DeltaCheck::check(call, shared.delta);
+        if (threadIdx.x == 0) {
+          shared.verdict = verdict;
+        }
+      } else if (state.header.last().coder == Coder::kRans) {
         read_rans(call, shared);
       } else if (state.header.last().coder == Coder::kNvcompAns) {
         const Verdict verdict = check_nvcomp_section(call);

@@ -6,72 +6,11 @@
 #include "codec/cuda/block_ops.cuh"
 #include "codec/cuda/changed_list.cuh"
 #include "codec/cuda/decode_state.hpp"
+#include "codec/cuda/lane_stream.cuh"
 
 namespace ciera::codec::cuda {
 
 inline constexpr std::uint32_t kDecodeWarps = 4;  // few, so that small shards reach many SMs
-
-// The 16-bit words of a segment, read ahead into shared memory: a ring of four chunks of 128 words.
-// Four steps need at most 128 words, so from two chunks; the third is there already and the fourth
-// on its way in registers.
-struct WordWindow {
-  static constexpr std::uint32_t kChunkWords = 128;
-  static constexpr std::uint32_t kRingWords = 4 * kChunkWords;
-
-  // Bytes [0, limit) from `from`, which is aligned to 8, may be read.
-  __device__ WordWindow(std::uint64_t* ring, const std::byte* from, std::uint64_t limit)
-      : ring_(ring), from_(from + 8 * lane_id()), left_(static_cast<std::int64_t>(limit)) {
-    left_ -= 8 * lane_id();
-#pragma unroll
-    for (std::uint32_t chunk = 0; chunk < 3; ++chunk) {
-      ring_[32 * chunk + lane_id()] = fetch();
-    }
-    ahead_ = fetch();
-    __syncwarp();  // all lanes may read them
-  }
-
-  __device__ std::uint32_t word(std::uint32_t at) const {
-    return reinterpret_cast<const std::uint16_t*>(ring_)[at % kRingWords];
-  }
-
-  // After at most four steps. `next`: the first word still needed, the same in all lanes.
-  __device__ void advance(std::uint32_t next) {
-    if (next / kChunkWords != chunk_) {
-      // Into the chunk before the current one, which no lane reads any more.
-      ring_[32 * ((chunk_ + 3) % 4) + lane_id()] = ahead_;
-      ++chunk_;
-      ahead_ = fetch();
-      __syncwarp();  // all lanes may read it
-    }
-  }
-
- private:
-  // This lane's 8 bytes of the next chunk, zero beyond the limit.
-  __device__ std::uint64_t fetch() {
-    std::uint64_t words = 0;
-    if (left_ >= 8) {
-      words = *reinterpret_cast<const std::uint64_t*>(from_);
-    } else {
-      for (int i = 0; i < left_; ++i) {
-        words |= static_cast<std::uint64_t>(from_[i]) << (8 * i);
-      }
-    }
-    from_ += 2 * kChunkWords;
-    left_ -= 2 * kChunkWords;
-    return words;
-  }
-
-  std::uint64_t* ring_;
-  const std::byte* from_;
-  std::int64_t left_;
-  std::uint64_t ahead_ = 0;
-  std::uint32_t chunk_ = 0;
-};
-
-// A slot of the decoding table: frequency - 1 in bits 20 to 31, slot - cum in bits 8 to 19, symbol.
-__device__ inline std::uint32_t arrange_slot(std::uint32_t slot) {
-  return (slot >> 8 & 0xFFF) << 20 | (slot >> 20) << 8 | (slot & 0xFF);
-}
 
 // Decodes `count` symbols. The sink stands at this lane's first symbol: prefetch(k) reads what
 // belongs to the symbol k steps on, put(k, slot, extra) takes that symbol in the lowest byte of
@@ -79,26 +18,10 @@ __device__ inline std::uint32_t arrange_slot(std::uint32_t slot) {
 // wrong.
 template <class Sink>
 __device__ bool decode_segment(const std::uint32_t* slots, std::uint32_t prob_bits, std::uint32_t x,
-                               WordWindow words, std::uint32_t first_word, std::uint32_t word_count,
-                               std::uint32_t count, Sink sink) {
+                               const WordWindow& words, std::uint32_t first_word,
+                               std::uint32_t word_count, std::uint32_t count, Sink sink) {
   constexpr int kAhead = 8;
-  const unsigned below = (1U << lane_id()) - 1;
-  const std::uint32_t mask = (1U << prob_bits) - 1;
-  const bool started = x >= kRansLow && x < kRansLow << 16;
-  std::uint32_t next = first_word;
-  const auto step = [&](bool active) {
-    const std::uint32_t slot = slots[x & mask];
-    const std::uint32_t quotient = x >> prob_bits;
-    const std::uint32_t y = (slot >> 20) * quotient + quotient + (slot >> 8 & 0xFFF);
-    x = active ? y : x;
-    const bool hungry = active && x < kRansLow;
-    const unsigned hungry_mask = __ballot_sync(kFullWarp, hungry);
-    if (hungry) {
-      x = x << 16 | words.word(next + __popc(hungry_mask & below));
-    }
-    next += __popc(hungry_mask);
-    return slot;
-  };
+  LaneStream lanes(x, words, first_word);
   std::uint32_t left = count;
   typename Sink::Extra ahead[kAhead] = {};
   const auto fetch = [&](int steps_on) {
@@ -121,22 +44,22 @@ __device__ bool decode_segment(const std::uint32_t* slots, std::uint32_t prob_bi
     }
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) {
-      sink.put(k, step(true), extras[k]);
+      sink.put(k, lanes.take(slots, 0, prob_bits, true), extras[k]);
       if (k % 4 == 3) {
-        words.advance(next);
+        lanes.advance();
       }
     }
     sink.move(kAhead);
   }
   for (std::uint32_t i = lane_id(); i - lane_id() < left; i += 32) {
-    const std::uint32_t slot = step(i < left);
-    words.advance(next);
+    const std::uint32_t slot = lanes.take(slots, 0, prob_bits, i < left);
+    lanes.advance();
     if (i < left) {
       sink.put(0, slot, sink.prefetch(0));
     }
     sink.move(1);
   }
-  return __all_sync(kFullWarp, started && next == first_word + word_count && x == kRansLow) != 0;
+  return lanes.finished(first_word + word_count);
 }
 
 // Exponents of changed blocks into the cache.
@@ -233,6 +156,14 @@ __device__ void scatter(const DecodeCall& call) {
   }
 }
 
+// Whether the frame's last section holds exponents: of all values, or of changed blocks as they
+// are.
+__device__ inline bool holds_exponents(const wire::FrameHeader& header) {
+  return header.kind == wire::Kind::kKey ||
+         (header.kind == wire::Kind::kDelta && header.mode != ReuseMode::kWordDelta &&
+          (header.mode == ReuseMode::kExponentBlock || header.last().coder == Coder::kRaw));
+}
+
 template <class Format>
 __global__ void __launch_bounds__(32 * kDecodeWarps)
     rans_decode_kernel(const __grid_constant__ DecodeCall call) {
@@ -240,7 +171,7 @@ __global__ void __launch_bounds__(32 * kDecodeWarps)
   __shared__ std::uint64_t rings[kDecodeWarps][WordWindow::kRingWords / 4];
   const DecodeState& state = *call.state;
   const wire::FrameHeader& header = state.header;
-  if (*call.refused != 0 || header.kind == wire::Kind::kRaw) {
+  if (*call.refused != 0 || !holds_exponents(header)) {
     return;
   }
   if (header.last().coder != Coder::kRans) {
@@ -257,26 +188,18 @@ __global__ void __launch_bounds__(32 * kDecodeWarps)
   }
   __syncthreads();  // the table is whole
   const std::byte* section = call.frame + header.last().offset;
-  const auto* ends = reinterpret_cast<const std::uint32_t*>(section + layout.ends);
-  const auto* states = reinterpret_cast<const std::uint32_t*>(section + layout.states);
-  const auto* words = reinterpret_cast<const std::uint16_t*>(section + layout.words);
   const std::uint64_t length = std::uint64_t{1} << log2;
   bool good = true;
   for (std::uint64_t segment = static_cast<std::uint64_t>(blockIdx.x) * kDecodeWarps + warp_id();
        segment < layout.segments; segment += static_cast<std::uint64_t>(gridDim.x) * kDecodeWarps) {
-    const std::uint32_t begin = segment == 0 ? 0 : ends[segment - 1];
-    const std::uint32_t word_count = ends[segment] - begin;
+    const SegmentWords part = segment_words(section, layout, segment);
     const std::uint64_t first = segment << log2;
     const std::uint64_t rest = state.symbols - first;
     const auto count = static_cast<std::uint32_t>(rest < length ? rest : length);
-    // The window begins at a multiple of 8 bytes, with words of the segment before or states.
-    const auto* start = reinterpret_cast<const std::byte*>(words + begin);
-    const auto skipped = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(start) % 8);
-    const WordWindow window(rings[warp_id()], start - skipped,
-                            2 * (layout.word_count - begin) + skipped);
-    const std::uint32_t x = states[kRansLanes * segment + lane_id()];
+    const WordWindow window(rings[warp_id()], part.start, part.limit);
     const auto decode = [&](auto sink) {
-      return decode_segment(slots, prob_bits, x, window, skipped / 2, word_count, count, sink);
+      return decode_segment(slots, prob_bits, part.state, window, part.first, part.count, count,
+                            sink);
     };
     const std::uint64_t lane_first = first + lane_id();
     if (header.kind == wire::Kind::kDelta) {
@@ -298,15 +221,17 @@ __global__ void __launch_bounds__(32 * kDecodeWarps)
   }
 }
 
-// What the rans kernel leaves: the words of delta frames, whose exponents are all in the cache by
-// now; key frames with stored exponents; raw frames. `wide`: dst is aligned to 16 bytes.
+// What the kernels before leave: the words of delta frames, whose exponents are all in the cache by
+// now; key frames with stored exponents; raw frames. Of word-delta the key frames only. `wide`: dst
+// is aligned to 16 bytes.
 template <class Format>
 __global__ void __launch_bounds__(kThreads)
     merge_kernel(const __grid_constant__ DecodeCall call, bool wide) {
   using Word = typename Format::Word;
   const wire::FrameHeader& header = call.state->header;
   const bool key = header.kind == wire::Kind::kKey;
-  if (*call.refused != 0 || (key && header.last().coder == Coder::kRans)) {
+  if (*call.refused != 0 || header.kind == wire::Kind::kSame ||
+      (key && header.last().coder == Coder::kRans) || (!key && is_word_delta(call.expected))) {
     return;
   }
   const std::uint64_t numel = call.expected.numel;

@@ -24,22 +24,8 @@ void launch_merge_as(const DecodeCall& call, int multiprocessors, cudaStream_t s
   CIERA_CUDA_TRY(cudaGetLastError());
 }
 
-void launch_list(const DecodeCall& call, int multiprocessors, cudaStream_t stream) {
-  const FrameParams& expected = call.expected;
-  const std::uint64_t tiles = tile_count(expected.numel, expected.block_size);
-  const wire::FrameHeader header = make_header(expected, wire::Kind::kDelta);
-  launch_changed_list(
-      {call.frame + header.sections[0].offset, block_count(expected.numel, expected.block_size),
-       tile_blocks(expected.numel, expected.block_size), tiles, call.tile_changed, call.list,
-       &call.state->without_list},
-      multiprocessors, stream);
-}
-
 template <class Format>
-void launch_decode_as(const DecodeCall& call, int multiprocessors, cudaStream_t stream) {
-  if (is_delta(call.expected)) {
-    launch_list(call, multiprocessors, stream);
-  }
+void launch_exponents_as(const DecodeCall& call, int multiprocessors, cudaStream_t stream) {
   if (call.nvcomp != nullptr) {
     launch_nvcomp_decode(call,
                          stream);  // before the next kernel puts its exponents in their places
@@ -56,10 +42,31 @@ void launch_decode_as(const DecodeCall& call, int multiprocessors, cudaStream_t 
   launch_merge_as<Format>(call, multiprocessors, stream);
 }
 
+void launch_exponents(const DecodeCall& call, int multiprocessors, cudaStream_t stream) {
+  switch (call.expected.dtype) {
+    case DType::kBf16:
+      return launch_exponents_as<Bf16>(call, multiprocessors, stream);
+    case DType::kFp16:
+      return launch_exponents_as<Fp16>(call, multiprocessors, stream);
+    default:
+      return launch_exponents_as<Fp32>(call, multiprocessors, stream);
+  }
+}
+
 }  // namespace
 
 std::size_t decode_list_bytes(const FrameParams& params) {
   return align256(4 * (block_count(params.numel, params.block_size) + kListPadding));
+}
+
+std::size_t delta_slot_bytes(const FrameParams& params) {
+  constexpr std::size_t kSlots = (kMaxQuadContexts + kMaxValueContexts) << kRansMaxProbBits;
+  return params.mode >= ReuseMode::kExponentDelta ? 4 * kSlots : 0;
+}
+
+std::size_t quad_flag_bytes(const FrameParams& params) {
+  // Whole chunks of 256 are read.
+  return params.mode >= ReuseMode::kExponentDelta ? align256(ceil_div(params.numel, 4)) : 0;
 }
 
 std::size_t decode_tile_bytes(const FrameParams& params) {
@@ -75,13 +82,21 @@ void launch_check(const DecodeCall& call, int multiprocessors, cudaStream_t stre
 }
 
 void launch_decode(const DecodeCall& call, int multiprocessors, cudaStream_t stream) {
-  switch (call.expected.dtype) {
-    case DType::kBf16:
-      return launch_decode_as<Bf16>(call, multiprocessors, stream);
-    case DType::kFp16:
-      return launch_decode_as<Fp16>(call, multiprocessors, stream);
-    default:
-      return launch_decode_as<Fp32>(call, multiprocessors, stream);
+  const bool words = is_word_delta(call.expected);
+  if (is_delta(call.expected)) {
+    if (call.expected.mode == ReuseMode::kExponentBlock) {
+      launch_changed_list(changed_list_args(call), multiprocessors, stream);
+    } else {
+      launch_changes(call, multiprocessors, stream);
+    }
+  }
+  if (has_exponent(call.expected.dtype)) {
+    DecodeCall exponents = call;
+    exponents.exponents = words ? nullptr : call.exponents;  // a WordCache holds none
+    launch_exponents(exponents, multiprocessors, stream);
+  }
+  if (words) {
+    launch_words(call, multiprocessors, stream);
   }
 }
 

@@ -1,6 +1,5 @@
-#include <algorithm>
-
 #include "codec/cuda/encode_state.hpp"
+#include "codec/cuda/launch_shape.hpp"
 #include "codec/cuda/nvcomp_state.hpp"
 #include "codec/cuda/rans_encode_kernels.cuh"
 #include "codec/cuda/split_kernels.cuh"
@@ -8,8 +7,6 @@
 
 namespace ciera::codec::cuda {
 namespace {
-
-constexpr std::uint64_t align256(std::uint64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 struct ScratchSizes {
   std::uint64_t words, segment_words, segment_states, tile_changed, list, exponents;
@@ -25,12 +22,6 @@ ScratchSizes scratch_sizes(const FrameParams& params) {
           align256(4 * (block_count(params.numel, params.block_size) + kListPadding)),
           nvcomp ? align256(params.numel + 16) : 0};
 }
-
-unsigned grid_for(std::uint64_t work, std::uint64_t most) {
-  return static_cast<unsigned>(std::clamp<std::uint64_t>(work, 1, most));
-}
-
-bool is_wide(const void* address) { return reinterpret_cast<std::uintptr_t>(address) % 16 == 0; }
 
 SplitArgs split_args(const EncodeCall& call) {
   const FrameParams& params = call.params;

@@ -100,7 +100,8 @@ __global__ void __launch_bounds__(kThreads) nvcomp_assemble_kernel(NvcompEncodeA
 // Chunks that nvCOMP shall decompress of this frame: none when it is refused or coded otherwise.
 __device__ inline std::uint64_t nvcomp_chunks_of(const DecodeCall& call) {
   const DecodeState& state = *call.state;
-  const bool coded = *call.refused == 0 && state.header.last().coder == Coder::kNvcompAns;
+  const bool coded = *call.refused == 0 && state.header.section_count != 0 &&
+                     state.header.last().coder == Coder::kNvcompAns;
   return coded ? nvcomp_chunks(state.symbols) : 0;
 }
 

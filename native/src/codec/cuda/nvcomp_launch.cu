@@ -1,13 +1,12 @@
 #include <algorithm>
 
+#include "codec/cuda/launch_shape.hpp"
 #include "codec/cuda/nvcomp_kernels.cuh"
 #include "codec/cuda/nvcomp_state.hpp"
 #include "exec/cuda_check.hpp"
 
 namespace ciera::codec::cuda {
 namespace {
-
-constexpr std::uint64_t align256(std::uint64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 constexpr std::uint64_t kZeroBytes = 4096;  // what surplus chunks point at when decompressing
 

@@ -7,6 +7,8 @@
 #include "codec/cuda/checksum.cuh"
 #include "codec/cuda/choose_frame.cuh"
 #include "codec/cuda/encode_state.hpp"
+#include "codec/cuda/rans_writer.cuh"
+#include "codec/cuda/stream_assembly.cuh"
 #include "codec/cuda/table_kernels.cuh"
 
 namespace ciera::codec::cuda {
@@ -44,31 +46,6 @@ class ListedSource {
   ListWalk walk_;
 };
 
-// One step of 32 lanes: lanes whose state has reached entry.x write its low half, in lane order
-// before `top`, and shift it out. Written in PTX so that store and shift are predicated and not
-// branched to.
-__device__ inline void emit_words(std::uint32_t& x, std::uint32_t& top, std::uint32_t limit,
-                                  unsigned below, std::uint16_t* region) {
-  asm volatile(
-      "{\n"
-      "  .reg .pred emits;\n"
-      "  .reg .b32 mask, count;\n"
-      "  .reg .b64 to;\n"
-      "  setp.ge.u32 emits, %0, %2;\n"
-      "  vote.sync.ballot.b32 mask, emits, 0xFFFFFFFF;\n"
-      "  popc.b32 count, mask;\n"
-      "  sub.u32 %1, %1, count;\n"
-      "  and.b32 mask, mask, %3;\n"
-      "  popc.b32 count, mask;\n"
-      "  add.u32 count, count, %1;\n"
-      "  mad.wide.u32 to, count, 2, %4;\n"
-      "  @emits st.global.u16 [to], %0;\n"
-      "  @emits shr.u32 %0, %0, 16;\n"
-      "}"
-      : "+r"(x), "+r"(top)
-      : "r"(limit), "r"(below), "l"(region));
-}
-
 // Codes `count` symbols, of which `source` stands at the end, and writes the words so that they end
 // at region[capacity]; returns how many. `x` becomes this lane's final state. Steps go backwards,
 // as the format wants.
@@ -76,16 +53,14 @@ template <class Format, class Source>
 __device__ std::uint32_t encode_segment(const uint4* table, Source source, std::uint32_t count,
                                         std::uint16_t* region, std::uint32_t capacity,
                                         std::uint32_t& x) {
-  constexpr int kAhead = 8;  // symbols read before they are needed
-  const unsigned below = (1U << lane_id()) - 1;
-  std::uint32_t top = capacity;
-  x = kRansLow;
+  constexpr int kAhead = 8;             // symbols read before they are needed
+  WarpWriter writer(region, capacity);  // a word a symbol at most: there is room
   const auto step = [&](typename Source::Raw raw, bool active) {
-    const uint4 entry = table[exponent_of<Format>(raw)];
-    emit_words(x, top, active ? entry.x : 0xFFFFFFFFU, below, region);
-    const std::uint32_t quotient = __funnelshift_r(__umulhi(x, entry.y), 0, entry.w);
-    const std::uint32_t next = x + entry.z + quotient * (entry.w >> 5);
-    x = active ? next : x;
+    writer.put(table[exponent_of<Format>(raw)], active);
+  };
+  const auto finish = [&] {
+    x = writer.state();
+    return writer.words();
   };
   std::uint32_t steps = (count + 31) / 32;
   for (; steps % kAhead != 0 || steps * 32 > count; --steps) {
@@ -93,7 +68,7 @@ __device__ std::uint32_t encode_segment(const uint4* table, Source source, std::
     source.back();
     step(active ? source.raw() : typename Source::Raw{0}, active);
     if (steps == 1) {
-      return capacity - top;
+      return finish();
     }
   }
   typename Source::Raw next[kAhead];
@@ -119,7 +94,7 @@ __device__ std::uint32_t encode_segment(const uint4* table, Source source, std::
       step(now[k], true);
     }
   }
-  return capacity - top;
+  return finish();
 }
 
 struct RansEncodeArgs {
@@ -205,79 +180,17 @@ struct AssembleArgs {
   std::byte* frame;
 };
 
-// Words of the segments before `segment`, in every thread of the block.
-__device__ inline std::uint64_t words_before(const std::uint32_t* segment_words,
-                                             std::uint64_t segment, std::uint64_t* shared) {
-  std::uint64_t sum = 0;
-  for (std::uint64_t s = threadIdx.x; s < segment; s += kThreads) {
-    sum += segment_words[s];
-  }
-  __syncthreads();  // `shared` may still be read from an earlier use
-  return block_sum(sum, shared);
-}
-
-// By a warp; several loads are under way before the first store.
-__device__ inline void copy_words(const std::uint16_t* from, std::uint16_t* to,
-                                  std::uint32_t count) {
-  constexpr std::uint32_t kAtOnce = 8;
-  std::uint32_t i = lane_id();
-  for (; i + 32 * (kAtOnce - 1) < count; i += 32 * kAtOnce) {
-    std::uint16_t words[kAtOnce];
-#pragma unroll
-    for (std::uint32_t k = 0; k < kAtOnce; ++k) {
-      words[k] = from[i + 32 * k];
-    }
-#pragma unroll
-    for (std::uint32_t k = 0; k < kAtOnce; ++k) {
-      to[i + 32 * k] = words[k];
-    }
-  }
-  for (; i < count; i += 32) {
-    to[i] = from[i];
-  }
-}
-
-// Table, ends, states and words of a coded section. Each block owns a run of segments, so that it
-// adds up the words before its run once.
+// Table, ends, states and words of a coded section.
 __device__ inline void assemble_rans(const AssembleArgs& args, std::byte* section,
                                      std::uint64_t* shared) {
   const EncodeState& state = *args.state;
   const std::uint32_t log2 = args.params.segment_log2;
-  const std::uint64_t segments = rans_segments(state.symbols, log2);
-  const std::uint64_t run = ceil_div(ceil_div(segments, gridDim.x), kWarps) * kWarps;
-  const std::uint64_t from = blockIdx.x * run;
-  const std::uint64_t to = from + run < segments ? from + run : segments;
   if (blockIdx.x == gridDim.x - 1) {  // the last block has least to do
     write_table_in_block(state, log2, section);
   }
-  auto* ends = reinterpret_cast<std::uint32_t*>(section + state.table_bytes);
-  auto* states = ends + segments;
-  auto* words = reinterpret_cast<std::uint16_t*>(states + kRansLanes * segments);
-  if (from >= to) {
-    return;
-  }
-  std::uint64_t before = words_before(args.scratch.segment_words, from, shared);
-  for (std::uint64_t base = from; base < to; base += kWarps) {  // a warp a segment
-    const std::uint64_t s = base + warp_id();
-    const std::uint32_t count = s < to ? args.scratch.segment_words[s] : 0;
-    __syncthreads();  // the counts of the round before have been read
-    if (lane_id() == 0) {
-      shared[warp_id()] = count;
-    }
-    __syncthreads();  // the counts of this round are there
-    std::uint64_t start = before;
-    for (std::uint32_t w = 0; w < kWarps; ++w) {
-      start += w < warp_id() ? shared[w] : 0;
-      before += shared[w];
-    }
-    if (s < to) {
-      copy_words(args.scratch.words + ((s + 1) << log2) - count, words + start, count);
-      states[kRansLanes * s + lane_id()] = args.scratch.segment_states[kRansLanes * s + lane_id()];
-      if (lane_id() == 0) {
-        ends[s] = static_cast<std::uint32_t>(start + count);
-      }
-    }
-  }
+  assemble_streams({args.scratch.words, std::uint64_t{1} << log2, args.scratch.segment_words,
+                    args.scratch.segment_states},
+                   rans_segments(state.symbols, log2), section + state.table_bytes, shared);
 }
 
 // Hands every group of eight exponents that are sent to body(exponents, first symbol, count).
@@ -342,14 +255,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ std::uint64_t shared[kWarps];
   const wire::FrameHeader& header = args.state->header;
   if (blockIdx.x == 0 && threadIdx.x == 0) {
-    wire::write_header(header, args.frame);
-    std::uint64_t end = wire::header_bytes(header.section_count);
-    for (std::uint32_t i = 0; i < header.section_count; ++i) {
-      for (; end < header.sections[i].offset; ++end) {
-        args.frame[end] = std::byte{0};
-      }
-      end += header.sections[i].bytes;
-    }
+    write_header_and_padding(header, args.frame);
   }
   std::byte* section = args.frame + header.last().offset;
   if (header.kind == wire::Kind::kRaw) {

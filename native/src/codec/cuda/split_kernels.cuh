@@ -6,6 +6,7 @@
 #include "codec/cuda/block_ops.cuh"
 #include "codec/cuda/changed_list.cuh"
 #include "codec/cuda/encode_state.hpp"
+#include "codec/cuda/histogram.cuh"
 #include "codec/cuda/table_kernels.cuh"
 
 namespace ciera::codec::cuda {
@@ -24,39 +25,6 @@ struct SplitArgs {
   BlockHash* new_hashes;  // null: no hashing
   std::uint32_t* tile_changed;
   EncodeState* state;
-};
-
-// Counts of exponents. Sixteen copies, one for each pair of lanes, since a few exponents are very
-// frequent and would queue up at one counter.
-struct Histogram {
-  static constexpr std::uint32_t kCopies = 16;
-  std::uint32_t bins[256 * kCopies];
-
-  __device__ void clear() {
-    for (std::uint32_t i = threadIdx.x; i < 256 * kCopies; i += kThreads) {
-      bins[i] = 0;
-    }
-  }
-  __device__ void add(std::uint64_t exponents, std::uint32_t count) {
-    std::uint32_t* own = bins + lane_id() % kCopies;
-#pragma unroll
-    for (std::uint32_t i = 0; i < 8; ++i) {
-      if (i < count) {
-        atomicAdd(own + byte_of(exponents, i) * kCopies, 1U);
-      }
-    }
-  }
-  // Adds to the counters of all blocks; sums do not depend on the order.
-  __device__ void flush(unsigned long long* counts) const {
-    std::uint32_t sum = 0;
-    for (std::uint32_t copy = 0; copy < kCopies; ++copy) {
-      sum +=
-          bins[threadIdx.x * kCopies + (copy + threadIdx.x) % kCopies];  // each lane another bank
-    }
-    if (sum != 0) {
-      atomicAdd(&counts[threadIdx.x], static_cast<unsigned long long>(sum));
-    }
-  }
 };
 
 // kDelta: the frame is a delta frame; otherwise all exponents are sent, and hashes are made when

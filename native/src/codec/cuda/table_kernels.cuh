@@ -7,10 +7,9 @@
 
 namespace ciera::codec::cuda {
 
-// Makes frequencies in shared memory sum to 2^kRansProbBits, as normalise_counts does. One warp;
-// lane l holds symbols 8l to 8l + 7.
-__device__ inline void adjust_in_warp(std::uint32_t (&frequencies)[256]) {
-  const std::uint32_t wanted = 1U << kRansProbBits;
+// Makes frequencies in shared memory sum to `wanted`, as normalise_counts does. One warp; lane l
+// holds symbols 8l to 8l + 7.
+__device__ inline void adjust_in_warp(std::uint32_t (&frequencies)[256], std::uint32_t wanted) {
   std::uint32_t own[8];
   std::uint32_t sum = 0;
 #pragma unroll
@@ -19,25 +18,35 @@ __device__ inline void adjust_in_warp(std::uint32_t (&frequencies)[256]) {
     sum += own[i];
   }
   sum = __reduce_add_sync(kFullWarp, sum);
-  // Of equal frequencies the lowest symbol is the largest.
-  const auto add_to_largest = [&own](std::uint32_t difference) {
+  // Frequencies above, symbols below: of equal frequencies the lowest symbol is the largest.
+  const auto largest_but = [&own](std::uint32_t left_out) {
     std::uint32_t best = 0;
 #pragma unroll
     for (std::uint32_t i = 0; i < 8; ++i) {
-      const std::uint32_t key = own[i] << 8 | (255 - (8 * lane_id() + i));
+      const std::uint32_t symbol = 8 * lane_id() + i;
+      const std::uint32_t key = symbol == left_out ? 0 : own[i] << 8 | (255 - symbol);
       best = key > best ? key : best;
     }
-    const std::uint32_t symbol = 255 - (__reduce_max_sync(kFullWarp, best) & 0xFF);
+    return __reduce_max_sync(kFullWarp, best);
+  };
+  const auto add = [&own](std::uint32_t symbol, std::uint32_t difference) {
 #pragma unroll
     for (std::uint32_t i = 0; i < 8; ++i) {
       own[i] += 8 * lane_id() + i == symbol ? difference : 0;
     }
   };
   if (sum < wanted) {
-    add_to_largest(wanted - sum);
+    add(255 - (largest_but(256) & 0xFF), wanted - sum);
   }
-  for (; sum > wanted; --sum) {
-    add_to_largest(static_cast<std::uint32_t>(-1));
+  while (sum > wanted) {  // as many steps at once as the largest stays the largest
+    const std::uint32_t best = largest_but(256);
+    const std::uint32_t symbol = 255 - (best & 0xFF);
+    const std::uint32_t other = largest_but(symbol) >> 8;
+    const std::uint32_t second = other == 0 ? 1 : other;
+    const std::uint32_t lead = best >> 8 > second ? (best >> 8) - second : 1;
+    const std::uint32_t taken = lead < sum - wanted ? lead : sum - wanted;
+    add(symbol, 0U - taken);
+    sum -= taken;
   }
 #pragma unroll
   for (std::uint32_t i = 0; i < 8; ++i) {
@@ -50,11 +59,11 @@ __device__ inline void adjust_in_warp(std::uint32_t (&frequencies)[256]) {
 // to add; w: 2^n - frequency in bits 5 to 16, the shift in bits 0 to 4, where a funnel shift looks
 // for it. The quotient is the upper half of the state times the reciprocal, shifted; a frequency of
 // 1, whose reciprocal has 33 bits, takes one less and adds the difference.
-__device__ inline uint4 pack_entry(const RansEncodeSymbol& symbol) {
+__device__ inline uint4 pack_entry(const RansEncodeSymbol& symbol, std::uint32_t prob_bits) {
   const std::uint32_t cum = symbol.packed & 0xFFF;
   const std::uint32_t rest = symbol.packed >> 12 & 0x1FFF;
   const std::uint32_t shift = symbol.packed >> 25;
-  const std::uint32_t emit = ((1U << kRansProbBits) - rest) << (31 - kRansProbBits);
+  const std::uint32_t emit = ((1U << prob_bits) - rest) << (31 - prob_bits);
   if (shift == 0) {
     return {emit, 0xFFFFFFFFU, cum + rest, rest << 5};
   }
@@ -73,14 +82,15 @@ __device__ inline void build_encode_table(EncodeState& state, std::uint64_t symb
   frequencies[symbol] = count == 0 ? 0 : frequency_share(count, symbols, kRansProbBits);
   __syncthreads();  // all shares are there
   if (warp_id() == 0 && symbols != 0) {
-    adjust_in_warp(frequencies);
+    adjust_in_warp(frequencies, 1U << kRansProbBits);
   }
   __syncthreads();  // the frequencies are final
   const std::uint32_t frequency = frequencies[symbol];
   const std::uint32_t end = block_inclusive_scan(frequency, sums);
   state.frequencies[symbol] = frequency;
   if (frequency != 0) {
-    state.table[symbol] = pack_entry(make_encode_symbol(frequency, end - frequency, kRansProbBits));
+    state.table[symbol] =
+        pack_entry(make_encode_symbol(frequency, end - frequency, kRansProbBits), kRansProbBits);
   }
   const unsigned mask = __ballot_sync(kFullWarp, frequency != 0);
   __syncthreads();  // the sums have been read

@@ -43,34 +43,25 @@ class ScratchDivider {
 // Values that vector code may read or write beyond an array's end.
 inline constexpr std::uint64_t kSlack = 64;
 
-// A segment's coded values [from, to): their places when the changed blocks are put one after the
-// other. A segment of quads begins with a whole quad.
-struct SegmentRange {
-  std::uint64_t from = 0;
-  std::uint64_t to = 0;
-  std::uint64_t count() const { return to - from; }
-  std::uint64_t quads() const { return (count() + 3) / 4; }
-  std::uint64_t first_quad() const { return from / 4; }
-};
-inline SegmentRange segment_range(Effort form, std::uint32_t segment_log2, std::uint64_t values,
-                                  std::uint64_t segment) {
-  const std::uint64_t size = (form == Effort::kHigh ? 1ULL : 4ULL) << segment_log2;
-  return {segment * size, std::min(values, (segment + 1) * size)};
-}
-
-// Calls body(value, coded, count) for runs of at most kDeltaTile values that lie together: `value`
-// is the place of the first one in the shard, `coded` its place among the coded values. All but the
-// shard's last values come in whole quads.
+// Calls body(value, coded, count) for runs of at most kDeltaTile values that lie together, also
+// over blocks: `value` is the place of the first one in the shard, `coded` its place among the
+// coded values. All but the shard's last values come in whole quads.
 template <class Body>
 void for_runs(const FrameParams& params, const ChangedBlocks& changed, SegmentRange range,
               Body&& body) {
   std::uint64_t coded = range.from;
   while (coded < range.to) {
     const std::uint64_t in_block = coded % params.block_size;
-    const std::uint64_t block = changed.blocks[coded / params.block_size];
-    const std::uint64_t count =
-        std::min({kDeltaTile, range.to - coded, params.block_size - in_block});
-    body(block * params.block_size + in_block, coded, static_cast<std::size_t>(count));
+    const std::uint64_t first = coded / params.block_size;
+    const std::uint64_t most = std::min<std::uint64_t>(kDeltaTile, range.to - coded);
+    std::uint64_t count = params.block_size - in_block;
+    for (std::uint64_t b = first; count < most && changed.blocks[b + 1] == changed.blocks[b] + 1;
+         ++b) {
+      count += params.block_size;
+    }
+    count = std::min(count, most);
+    body(changed.blocks[first] * params.block_size + in_block, coded,
+         static_cast<std::size_t>(count));
     coded += count;
   }
 }

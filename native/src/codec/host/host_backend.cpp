@@ -37,10 +37,9 @@ class HostBackend final : public CodecBackend {
   Backend kind() const override { return Backend::kHost; }
   MemoryResource& memory() override { return host_memory(); }
   MemoryResource& staging_memory() override { return host_memory(); }
-  std::uint32_t segment_log2(std::uint64_t) const override { return kRansSegmentLog2; }
-
-  bool supports(ReuseMode) const override { return true; }
-  bool supports_held_words() const override { return true; }
+  std::uint32_t segment_log2(ReuseMode, Effort, std::uint64_t) const override {
+    return kRansSegmentLog2;
+  }
 
   std::shared_ptr<void> mark(DeviceStream) override { return nullptr; }
   void start_after(const std::shared_ptr<void>&) override {}
