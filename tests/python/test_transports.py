@@ -83,6 +83,36 @@ def test_torch_gloo_keeps_the_contract() -> None:
         assert "contract kept" in text
 
 
+class LateWork:
+    """Completes just after a wait for it has timed out; then it is what `verdict` says."""
+
+    def __init__(self, verdict: Exception | None) -> None:
+        self.verdict = verdict
+        self.waits = 0
+
+    def is_completed(self) -> bool:
+        return self.waits > 0
+
+    def wait(self, timeout: Any) -> None:
+        self.waits += 1
+        if self.waits == 1:
+            raise RuntimeError("Operation timed out!")
+        if self.verdict is not None:
+            raise self.verdict
+
+
+def test_a_gloo_call_that_completes_at_the_end_of_a_slice_is_no_missed_deadline() -> None:
+    pytest.importorskip("torch")
+    from ciera.transports.torch import TorchTransport
+
+    transport = TorchTransport.__new__(TorchTransport)
+    transport._finish(LateWork(None))
+    with pytest.raises(ciera.DeadlineError, match="from a peer"):
+        transport._finish(LateWork(RuntimeError("Timed out waiting for data from a peer")))
+    with pytest.raises(RuntimeError, match="Connection closed"):
+        transport._finish(LateWork(RuntimeError("Connection closed by peer")))
+
+
 def test_replay_runs_under_mpirun() -> None:
     done = mpirun(2, "-m", "ciera.cli", "replay", str(SAMPLE), "--transport", "mpi", "--steps", "2")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -80,16 +80,20 @@ class TorchTransport:
 
     def _finish(self, work: Any) -> None:
         while True:
+            complete = work.is_completed()
             try:
                 work.wait(_SLICE)
                 return
             except RuntimeError as error:
-                if work.is_completed():
+                # Of a call that was under way, this may be the end of our slice only, even when it
+                # is complete by now.
+                if complete:
                     if "imed out" in str(error) or "imeout" in str(error):
                         raise DeadlineError(str(error)) from error
                     raise
-            self._hear_alarm()
-            self._raise_if_stopped()
+            if not work.is_completed():
+                self._hear_alarm()
+                self._raise_if_stopped()
 
     def _hear_alarm(self) -> None:
         try:
