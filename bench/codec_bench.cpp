@@ -51,7 +51,8 @@ class Bench {
         step_bytes_(params.numel * element_bytes(params.dtype)),
         pool_(threads) {
     frame_.resize(ciera::codec::max_frame_bytes(params_));
-    scratch_.resize(host::encode_scratch_bytes(params_));
+    scratch_.resize(
+        std::max(host::encode_scratch_bytes(params_), host::decode_scratch_bytes(params_)));
     cache_.resize(params_.numel * ciera::codec::reference_bytes(params_.mode, params_.dtype));
     own_.resize(params_.numel * ciera::codec::own_reference_bytes(params_.mode, params_.dtype));
     out_.resize(step_bytes_);

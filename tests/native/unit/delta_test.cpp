@@ -2,6 +2,7 @@
 // within its bound. What frames hold is compared with the NumPy reference in tests/reference.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "codec/host/delta_host.hpp"
 #include "codec/host/delta_values.hpp"
 #include "codec/host/frame_codec.hpp"
+#include "every_isa.hpp"
 #include "exec/thread_pool.hpp"
 
 namespace ciera::codec::host {
@@ -111,38 +113,52 @@ TEST_P(EveryForm, StepsOfEveryKindTravelBitForBit) {
   }
 }
 
+// Runs of two quads, and runs of whole tiles over several segments with an odd end.
 TEST_P(EveryForm, VectorsWriteAndReadWhatTheScalarCoderDoes) {
-  FrameParams frame = params(9000);
-  frame.block_size = 8;  // runs of two quads
-  const std::uint32_t bits = value_kernels(frame.mode, frame.dtype).word_bits;
-  const auto old = random_bytes(9000 * bits / 8, 1);
-  const DType as_words = frame.mode == ReuseMode::kExponentDelta ? DType::kOpaque8 : frame.dtype;
-  const auto now = step(as_words, old, 400, 7, 3);
-  std::vector<std::uint64_t> blocks;
-  for (std::uint64_t b = 0; b < 1125; b += 1 + b % 3) {
-    blocks.push_back(b);
-  }
-  const ChangedBlocks changed{blocks, 8 * blocks.size()};
-  std::vector<std::byte> scratch(delta_encode_scratch_bytes(frame));
-  std::vector<std::byte> coded[2];
-  for (const Isa isa : {Isa::kScalar, best_isa()}) {
-    auto& section = coded[isa == Isa::kScalar ? 0 : 1];
-    section.resize(1 << 20);
-    section.resize(
-        delta_encode(frame, changed, old.data(), now.data(), section, scratch, nullptr, isa));
-    ASSERT_FALSE(section.empty());
-  }
-  if (best_isa() != Isa::kScalar) {
-    EXPECT_EQ(coded[0], coded[1]);
-  }
-  scratch.resize(delta_decode_scratch_bytes(frame));
-  for (const Isa isa : {Isa::kScalar, best_isa()}) {
-    auto values = old;
-    ASSERT_EQ(delta_check(frame, coded[0], changed.values), Verdict::kOk);
-    ASSERT_EQ(delta_decode(frame, coded[0], changed, values.data(), scratch, nullptr, isa),
-              Verdict::kOk);
-    for (const std::uint64_t b : blocks) {
-      EXPECT_EQ(std::memcmp(values.data() + b * bits, now.data() + b * bits, bits), 0);
+  ThreadPool pool(3);
+  for (const auto& [numel, block_size, apart] :
+       {std::tuple{9000U, 8U, 3U}, {40021U, 512U, 7U}, {20000U, 64U, 1U}, {67U, 8U, 1U}}) {
+    FrameParams frame = params(numel);
+    frame.block_size = block_size;
+    frame.segment_log2 = 10;
+    const std::uint32_t width = value_kernels(frame.mode, frame.dtype).word_bits / 8;
+    const auto old = random_bytes(std::size_t{numel} * width, 1);
+    const DType as_words = frame.mode == ReuseMode::kExponentDelta ? DType::kOpaque8 : frame.dtype;
+    const auto now = step(as_words, old, 400, 7, 3);
+    std::vector<std::uint64_t> blocks;
+    ChangedBlocks changed;
+    auto expected = old;
+    for (std::uint64_t b = 0; b < block_count(numel, block_size); ++b) {
+      if (b % apart != 1) {
+        blocks.push_back(b);
+        const std::uint64_t count = std::min<std::uint64_t>(block_size, numel - b * block_size);
+        changed.values += count;
+        std::memcpy(expected.data() + b * block_size * width, now.data() + b * block_size * width,
+                    count * width);
+      }
+    }
+    changed.blocks = blocks;
+    std::vector<std::byte> scratch(delta_encode_scratch_bytes(frame));
+    std::vector<std::byte> coded(1 << 20);
+    coded.resize(delta_encode(frame, changed, old.data(), now.data(), coded, scratch, nullptr,
+                              Isa::kScalar));
+    ASSERT_FALSE(coded.empty());
+    std::vector<std::byte> room(delta_decode_scratch_bytes(frame));
+    for (const Isa isa : every_isa()) {
+      std::vector<std::byte> again(1 << 20);
+      again.resize(
+          delta_encode(frame, changed, old.data(), now.data(), again, scratch, &pool, isa));
+      ASSERT_EQ(coded, again) << numel << " " << static_cast<int>(isa);
+      ASSERT_EQ(delta_check(frame, coded, changed.values), Verdict::kOk);
+      auto values = old;
+      std::vector<std::byte> copy(old.size());
+      for (const std::span<std::byte> dst : {std::span<std::byte>(), std::span(copy)}) {
+        values = old;
+        ASSERT_EQ(delta_decode(frame, coded, changed, values.data(), dst, room, &pool, isa),
+                  Verdict::kOk);
+        EXPECT_EQ(values, expected) << numel << " " << static_cast<int>(isa);
+      }
+      EXPECT_EQ(copy, expected) << numel << " " << static_cast<int>(isa);
     }
   }
 }

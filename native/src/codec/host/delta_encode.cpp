@@ -1,10 +1,12 @@
 // Passes of the encoder: compare and count levels; choose contexts and count symbols; code the
 // segments. Each is parallel over segments, and sums of counts do not depend on the order.
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <memory>
 
 #include "base/bytes.hpp"
+#include "codec/host/delta_avx512.hpp"
 #include "codec/host/delta_layout.hpp"
 #include "codec/host/delta_rans.hpp"
 #include "exec/thread_pool.hpp"
@@ -33,7 +35,11 @@ struct SharedCounts {
 struct Tables {
   RansEncodeSymbol quads[kMaxQuadContexts * 256];
   RansEncodeSymbol values[kMaxValueContexts * 256];
-  bool rare[kMaxQuadContexts][256];  // bytes behind marks
+  // A bit for each byte that comes behind a mark.
+  alignas(64) std::uint8_t rare[kMaxQuadContexts * 32];
+  bool is_rare(std::uint32_t context, std::uint32_t byte) const {
+    return (rare[32 * context + byte / 8] >> (byte % 8) & 1) != 0;
+  }
 };
 
 void add_counts(std::atomic<std::uint64_t> (&to)[256], const std::uint32_t* counts) {
@@ -67,6 +73,7 @@ class DeltaEncoder {
         pool_(pool),
         isa_(isa),
         kernels_(value_kernels(params.mode, params.dtype)),
+        tiles_(tile_kernels(params.mode, params.dtype, isa)),
         width_(kernels_.word_bits / 8) {
     tables_.values = changed.values;
     tables_.segment_log2 = params.segment_log2;
@@ -120,6 +127,8 @@ class DeltaEncoder {
   }
 
   void compare(std::uint64_t segment);
+  ComparedTile compare_tile(const std::byte* old, const std::byte* now, std::size_t count,
+                            std::uint64_t coded, std::uint64_t escapes);
   void choose();
   void count(std::uint64_t segment);
   void make_tables();
@@ -133,6 +142,7 @@ class DeltaEncoder {
   ThreadPool* pool_;
   Isa isa_;
   const ValueKernels& kernels_;
+  const TileKernels* tiles_;
   std::size_t width_;
   DeltaTables tables_;
   std::uint64_t segments_;
@@ -150,13 +160,37 @@ class DeltaEncoder {
   std::uint16_t* words_;
 };
 
+// Of values that are coded from `coded` on, with `escapes` of the segment's already gathered.
+ComparedTile DeltaEncoder::compare_tile(const std::byte* old, const std::byte* now,
+                                        std::size_t count, std::uint64_t coded,
+                                        std::uint64_t escapes) {
+  std::uint8_t* quads = quad_bytes_ + coded / 4;
+  std::uint8_t* smallest = quad_contexts_ + coded / 4;
+  std::byte* values = values_ + escapes * width_;
+  if (tiles_ != nullptr) {
+    return tiles_->compare(old, now, count, quads, smallest, value_contexts_ + escapes, values);
+  }
+  std::uint8_t t[kDeltaTile + kSlack];
+  std::uint8_t levels[kDeltaTile + kSlack];
+  std::byte u[8 * kDeltaTile];
+  kernels_.compare(old, now, count, u, t, levels);
+  gather_bytes(t, count, levels, value_contexts_ + escapes, isa_);
+  ComparedTile tile{.escapes = kernels_.gather(t, count, u, values)};
+  fill_quad(t, levels, count);
+  const std::size_t quad_count = (count + 3) / 4;
+  make_quads(t, levels, quad_count, quads, smallest, isa_);
+  for (std::size_t q = 0; q < quad_count; ++q) {
+    tile.moved_quads += quads[q] != 0 ? 1 : 0;
+  }
+  return tile;
+}
+
 // Fills quad bytes and values of a segment; their contexts are still levels.
 void DeltaEncoder::compare(std::uint64_t segment) {
   const SegmentRange all = range(segment);
   std::uint8_t t[kDeltaTile + kSlack];
-  std::uint8_t levels[kDeltaTile + kSlack];
-  std::byte u[8 * kDeltaTile];
   std::uint64_t escapes = all.from;
+  std::uint64_t moved = 0;
   for_runs(params_, changed_, all, [&](std::uint64_t value, std::uint64_t coded, std::size_t n) {
     const std::byte* old = old_ + value * width_;
     const std::byte* now = now_ + value * width_;
@@ -164,22 +198,18 @@ void DeltaEncoder::compare(std::uint64_t segment) {
       kernels_.compare(old, now, n, values_ + coded * width_, t, value_contexts_ + coded);
       return;
     }
-    kernels_.compare(old, now, n, u, t, levels);
-    gather_bytes(t, n, levels, value_contexts_ + escapes, isa_);
-    escapes += kernels_.gather(t, n, u, values_ + escapes * width_);
-    fill_quad(t, levels, n);
-    make_quads(t, levels, (n + 3) / 4, quad_bytes_ + coded / 4, quad_contexts_ + coded / 4, isa_);
+    const ComparedTile tile = compare_tile(old, now, n, coded, escapes);
+    escapes += tile.escapes;
+    moved += tile.moved_quads;
   });
   SegmentWork& work = *std::construct_at(work_ + segment);
   work.values = high() ? all.count() : escapes - all.from;
   std::uint32_t found[256] = {};
   if (!high()) {
-    const std::uint8_t* bytes = quad_bytes_ + all.first_quad();
     count_bytes(quad_contexts_ + all.first_quad(), all.quads(), found);
     add_counts(counts_->quad_levels, found);
     std::ranges::fill(found, 0);
-    counts_->moved_quads +=
-        all.quads() - static_cast<std::uint64_t>(std::count(bytes, bytes + all.quads(), 0));
+    counts_->moved_quads += moved;
   }
   count_bytes(value_contexts_ + all.from, work.values, found);
   add_counts(counts_->value_levels, found);
@@ -205,7 +235,14 @@ void DeltaEncoder::choose() {
 // Counts of (context, symbol), in two tables by turns: neighbours are often alike.
 class PairCounts {
  public:
+  PairCounts(std::uint32_t contexts, Isa isa) : contexts_(contexts), isa_(isa) {}
   void add(const std::uint8_t* contexts, const std::uint8_t* symbols, std::uint64_t count) {
+    if (isa_ == Isa::kAvx512) {
+      const std::size_t done = count_pairs_avx512(contexts, symbols, count, contexts_, found_[0]);
+      contexts += done;
+      symbols += done;
+      count -= done;
+    }
     const auto pair = [&](std::uint64_t i) {
       return static_cast<std::size_t>(contexts[i]) << 8 | symbols[i];
     };
@@ -218,16 +255,18 @@ class PairCounts {
       ++found_[0][pair(i)];
     }
   }
-  void add_to(std::atomic<std::uint64_t> (*to)[256], std::uint32_t contexts) {
-    for (std::size_t i = 0; i < std::size_t{256} * contexts; ++i) {
+  void add_to(std::atomic<std::uint64_t> (*to)[256]) {
+    for (std::size_t i = 0; i < std::size_t{256} * contexts_; ++i) {
       found_[0][i] += found_[1][i];
     }
-    for (std::uint32_t c = 0; c < contexts; ++c) {
+    for (std::uint32_t c = 0; c < contexts_; ++c) {
       add_counts(to[c], found_[0] + 256 * c);
     }
   }
 
  private:
+  std::uint32_t contexts_;
+  Isa isa_;
   std::uint32_t found_[2][256 * kMaxValueContexts] = {};
 };
 
@@ -237,18 +276,21 @@ void DeltaEncoder::count(std::uint64_t segment) {
   if (!high()) {
     std::uint8_t* contexts = quad_contexts_ + all.first_quad();
     to_contexts(contexts, all.quads(), tables_.quad.top, tables_.quad.contexts);
-    PairCounts found;
+    PairCounts found(tables_.quad.contexts, isa_);
     found.add(contexts, quad_bytes_ + all.first_quad(), all.quads());
-    found.add_to(counts_->quads, tables_.quad.contexts);
+    found.add_to(counts_->quads);
   }
   if (values != 0) {
     std::uint8_t* contexts = value_contexts_ + all.from;
     std::uint8_t* symbols = value_symbols_ + all.from;
     to_contexts(contexts, values, tables_.value.top, tables_.value.contexts);
-    kernels_.symbols(values_ + all.from * width_, values, symbols);
-    PairCounts found;
+    const std::byte* u = values_ + all.from * width_;
+    const std::size_t done =
+        isa_ == Isa::kAvx512 && width_ == 2 ? value_symbols_avx512(u, values, symbols) : 0;
+    kernels_.symbols(u + done * width_, values - done, symbols + done);
+    PairCounts found(tables_.value.contexts, isa_);
     found.add(contexts, symbols, values);
-    found.add_to(counts_->values, tables_.value.contexts);
+    found.add_to(counts_->values);
   }
 }
 
@@ -270,7 +312,9 @@ void DeltaEncoder::make_tables() {
     std::uint32_t frequencies[256];
     quad_frequencies(tables_.quad_models[c], kDeltaProbBits, frequencies);
     for (std::uint32_t b = 0; b < 256; ++b) {
-      codes_->rare[c][b] = frequencies[b] == 0 || b == kMark;
+      const std::uint32_t bit = frequencies[b] == 0 || b == kMark ? 1U << (b % 8) : 0;
+      std::uint8_t& eight = codes_->rare[32 * c + b / 8];
+      eight = static_cast<std::uint8_t>((b % 8 == 0 ? 0 : eight) | bit);
     }
     fill_encode_table(frequencies, codes_->quads + 256 * c);
   }
@@ -309,8 +353,11 @@ void DeltaEncoder::code(std::uint64_t segment) {
     const std::uint8_t* contexts = quad_contexts_ + all.first_quad();
     std::uint8_t* marked = marked_ + all.first_quad();
     std::size_t marks = 0;
-    for (std::uint64_t q = 0; q < all.quads(); ++q) {
-      const bool rare = codes_->rare[contexts[q]][bytes[q]];
+    std::uint64_t q = isa_ == Isa::kAvx512 ? mark_rare_avx512(codes_->rare, contexts, bytes,
+                                                              all.quads(), marked, marks)
+                                           : 0;
+    for (; q < all.quads(); ++q) {
+      const bool rare = codes_->is_rare(contexts[q], bytes[q]);
       marked[marks] = bytes[q];
       marks += rare ? 1 : 0;
       bytes[q] = rare ? std::uint8_t{kMark} : bytes[q];

@@ -33,9 +33,10 @@ Verdict delta_check(const FrameParams& params, std::span<const std::byte> sectio
                     std::uint64_t values);
 
 // Decodes a section that delta_check accepted; the changed blocks of `values` move to their new
-// values, and are unspecified after bad_stream.
+// values. Unless it is empty, `dst` (numel values, apart from `values`) becomes a copy of `values`.
+// Both are unspecified after bad_stream.
 Verdict delta_decode(const FrameParams& params, std::span<const std::byte> section,
-                     const ChangedBlocks& changed, std::byte* values, std::span<std::byte> scratch,
-                     ThreadPool* pool, Isa isa = best_isa());
+                     const ChangedBlocks& changed, std::byte* values, std::span<std::byte> dst,
+                     std::span<std::byte> scratch, ThreadPool* pool, Isa isa = best_isa());
 
 }  // namespace ciera::codec::host

@@ -58,19 +58,25 @@ inline SegmentRange segment_range(Effort form, std::uint32_t segment_log2, std::
   return {segment * size, std::min(values, (segment + 1) * size)};
 }
 
-// Calls body(value, coded, count) for runs of at most kDeltaTile values that lie together: `value`
-// is the place of the first one in the shard, `coded` its place among the coded values. All but the
-// shard's last values come in whole quads.
+// Calls body(value, coded, count) for runs of at most kDeltaTile values that lie together, also
+// over blocks: `value` is the place of the first one in the shard, `coded` its place among the
+// coded values. All but the shard's last values come in whole quads.
 template <class Body>
 void for_runs(const FrameParams& params, const ChangedBlocks& changed, SegmentRange range,
               Body&& body) {
   std::uint64_t coded = range.from;
   while (coded < range.to) {
     const std::uint64_t in_block = coded % params.block_size;
-    const std::uint64_t block = changed.blocks[coded / params.block_size];
-    const std::uint64_t count =
-        std::min({kDeltaTile, range.to - coded, params.block_size - in_block});
-    body(block * params.block_size + in_block, coded, static_cast<std::size_t>(count));
+    const std::uint64_t first = coded / params.block_size;
+    const std::uint64_t most = std::min<std::uint64_t>(kDeltaTile, range.to - coded);
+    std::uint64_t count = params.block_size - in_block;
+    for (std::uint64_t b = first; count < most && changed.blocks[b + 1] == changed.blocks[b] + 1;
+         ++b) {
+      count += params.block_size;
+    }
+    count = std::min(count, most);
+    body(changed.blocks[first] * params.block_size + in_block, coded,
+         static_cast<std::size_t>(count));
     coded += count;
   }
 }

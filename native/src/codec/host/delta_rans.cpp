@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/bytes.hpp"
+#include "codec/host/delta_avx512.hpp"
 #include "codec/host/delta_values.hpp"
 #include "codec/host/rans_vectors.hpp"
 
@@ -147,6 +148,20 @@ std::uint32_t lanes_with_extra(const std::uint8_t* symbols, std::size_t lanes) {
   return mask;
 }
 
+// Symbols as words, which they are where there are no extra bits.
+void store_symbols(const std::uint8_t* symbols, std::size_t count, std::byte* words,
+                   std::uint32_t word_bits) {
+  if (word_bits == 16) {  // most often; a loop that vectorises
+    for (std::size_t i = 0; i < count; ++i) {
+      base::store_le(words + 2 * i, std::uint16_t{symbols[i]});
+    }
+    return;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    store_word(words, word_bits, i, symbols[i]);
+  }
+}
+
 bool take_extra(std::uint8_t symbol, std::uint32_t lane, std::uint32_t step, RansReader& reader,
                 std::uint64_t& extra) {
   std::uint32_t bits = 0;
@@ -159,13 +174,15 @@ bool take_extra(std::uint8_t symbol, std::uint32_t lane, std::uint32_t step, Ran
 
 void encode_symbols(const ContextEncoder& table, const std::uint8_t* contexts,
                     const std::uint8_t* symbols, std::size_t count, RansWriter& writer, Isa isa) {
-  const bool vectors = isa == Isa::kAvx2;
+  const bool vectors = has_vectors(isa);
   const std::size_t whole = vectors ? count / kRansLanes * kRansLanes : 0;
   for (std::size_t i = count; i-- > whole;) {
     put_symbol(table.symbols[static_cast<std::size_t>(contexts[i]) << 8 | symbols[i]],
                table.prob_bits, writer.states[i % kRansLanes], writer.top);
   }
-  if (vectors) {
+  if (isa == Isa::kAvx512) {
+    encode_steps_avx512(table, contexts, symbols, whole / kRansLanes, writer);
+  } else if (vectors) {
     encode_steps_avx2(table, contexts, symbols, whole / kRansLanes, writer);
   }
 }
@@ -201,8 +218,9 @@ void encode_values(const ContextEncoder& table, const std::uint8_t* contexts,
 
 bool decode_symbols(const ContextDecoder& table, const std::uint8_t* contexts, std::size_t count,
                     std::uint8_t* symbols, RansReader& reader, Isa isa) {
-  std::size_t i =
-      isa == Isa::kAvx2 ? decode_steps_avx2(table, contexts, count, symbols, reader) : 0;
+  std::size_t i = isa == Isa::kAvx512 ? decode_steps_avx512(table, contexts, count, symbols, reader)
+                  : isa == Isa::kAvx2 ? decode_steps_avx2(table, contexts, count, symbols, reader)
+                                      : 0;
   for (; i < count; ++i) {
     if (!take_symbol(table, contexts[i], i % kRansLanes, reader, symbols[i])) {
       return false;
@@ -232,9 +250,7 @@ bool decode_values(const ContextDecoder& table, const std::uint8_t* contexts,
       return false;
     }
     const std::uint32_t with_extra = lanes_with_extra(symbols, lanes);
-    for (std::uint32_t lane = 0; lane < lanes; ++lane) {
-      store_word(u, word_bits, from + lane, symbols[lane]);
-    }
+    store_symbols(symbols, lanes, u + from * (word_bits / 8), word_bits);
     if (with_extra == 0) {
       continue;
     }

@@ -206,7 +206,7 @@ std::size_t gather_words(const std::uint8_t* t, std::size_t count, const std::by
   auto* to = reinterpret_cast<WordAt<Kind>*>(values);
   std::size_t found = 0;
   std::size_t done = 0;
-  if (sizeof(*to) == 2 && best_isa() == Isa::kAvx2) {
+  if (sizeof(*to) == 2 && has_vectors(best_isa())) {
     done = gather_16_avx2(t, count, u, values, found);
   }
   for_escapes(t + done, count - done, [&](std::size_t i) { to[found++] = from[done + i]; });
@@ -220,7 +220,7 @@ std::size_t scatter_words(const std::uint8_t* t, std::size_t count, const std::b
   auto* to = reinterpret_cast<WordAt<Kind>*>(u);
   std::size_t taken = 0;
   std::size_t done = 0;
-  if (sizeof(*to) == 2 && best_isa() == Isa::kAvx2) {
+  if (sizeof(*to) == 2 && has_vectors(best_isa())) {
     done = scatter_16_avx2(t, count, values, u, taken);
   }
   for_escapes(t + done, count - done, [&](std::size_t i) { to[done + i] = from[taken++]; });
@@ -381,7 +381,7 @@ const ValueKernels& value_kernels(ReuseMode mode, DType dtype) {
 std::size_t gather_bytes(const std::uint8_t* t, std::size_t count, const std::uint8_t* bytes,
                          std::uint8_t* to, Isa isa) {
   std::size_t found = 0;
-  const std::size_t done = isa == Isa::kAvx2 ? gather_8_avx2(t, count, bytes, to, found) : 0;
+  const std::size_t done = has_vectors(isa) ? gather_8_avx2(t, count, bytes, to, found) : 0;
   for_escapes(t + done, count - done, [&](std::size_t i) { to[found++] = bytes[done + i]; });
   return found;
 }
@@ -394,6 +394,24 @@ CIERA_CLONES void to_contexts(std::uint8_t* levels, std::size_t count, std::uint
     const std::uint8_t level = std::min(levels[i], best);
     levels[i] = std::min(static_cast<std::uint8_t>(best - level), last);
   }
+}
+
+CIERA_CLONES std::size_t count_equal(const std::uint8_t* bytes, std::size_t count,
+                                     std::uint32_t wanted) {
+  const auto byte = static_cast<std::uint8_t>(wanted);
+  std::size_t found = 0;
+  std::size_t i = 0;
+  for (; i + 128 <= count; i += 128) {
+    std::uint8_t here = 0;  // in bytes, which vectorises best
+    for (std::size_t j = 0; j < 128; ++j) {
+      here = static_cast<std::uint8_t>(here + (bytes[i + j] == byte ? 1 : 0));
+    }
+    found += here;
+  }
+  for (; i < count; ++i) {
+    found += bytes[i] == byte ? 1 : 0;
+  }
+  return found;
 }
 
 void count_bytes(const std::uint8_t* bytes, std::size_t count, std::uint32_t (&counts)[256]) {
@@ -424,7 +442,7 @@ CIERA_CLONES void smallest_levels(const std::uint8_t* levels, std::size_t quads,
 void make_quads(const std::uint8_t* t, const std::uint8_t* levels, std::size_t quads,
                 std::uint8_t* bytes, std::uint8_t* smallest, Isa isa) {
   smallest_levels(levels, quads, smallest);
-  std::size_t q = isa == Isa::kAvx2 ? make_quads_avx2(t, levels, quads, bytes) : 0;
+  std::size_t q = has_vectors(isa) ? make_quads_avx2(t, levels, quads, bytes) : 0;
   for (; q < quads; ++q) {
     std::uint32_t byte = 0;
     for (std::uint32_t i = 0; i < 4; ++i) {
@@ -436,7 +454,7 @@ void make_quads(const std::uint8_t* t, const std::uint8_t* levels, std::size_t q
 
 void split_quads(const std::uint8_t* bytes, const std::uint8_t* levels, std::size_t quads,
                  std::uint8_t* t, Isa isa) {
-  std::size_t q = isa == Isa::kAvx2 ? split_quads_avx2(bytes, levels, quads, t) : 0;
+  std::size_t q = has_vectors(isa) ? split_quads_avx2(bytes, levels, quads, t) : 0;
   for (; q < quads; ++q) {
     for (std::uint32_t i = 0; i < 4; ++i) {
       t[4 * q + i] = bytes[q] >> (2 * quad_rank(levels + 4 * q, i)) & 3;

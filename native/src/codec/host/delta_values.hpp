@@ -71,6 +71,7 @@ void split_quads(const std::uint8_t* bytes, const std::uint8_t* levels, std::siz
 // Turns levels into contexts (context_of).
 void to_contexts(std::uint8_t* levels, std::size_t count, std::uint32_t top,
                  std::uint32_t contexts);
+std::size_t count_equal(const std::uint8_t* bytes, std::size_t count, std::uint32_t wanted);
 // Adds how often each byte occurs.
 void count_bytes(const std::uint8_t* bytes, std::size_t count, std::uint32_t (&counts)[256]);
 

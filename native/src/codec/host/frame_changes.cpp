@@ -6,6 +6,7 @@
 #include "codec/host/delta_host.hpp"
 #include "codec/host/delta_layout.hpp"
 #include "codec/host/frame_parts.hpp"
+#include "codec/host/large_copy.hpp"
 #include "codec/host/split_host.hpp"
 #include "exec/thread_pool.hpp"
 
@@ -172,7 +173,7 @@ void copy_bytes(std::span<std::byte> to, std::span<const std::byte> from, Thread
   }
   parallel_for(pool, ceil_div(from.size(), kChunk), [&](std::size_t c) {
     const auto part = from.subspan(c * kChunk, std::min(kChunk, from.size() - c * kChunk));
-    std::memcpy(to.data() + c * kChunk, part.data(), part.size());
+    copy_part(to.data() + c * kChunk, part.data(), part.size(), from.size());
   });
 }
 
@@ -188,9 +189,10 @@ Verdict decode_changes(const FrameParams& expected, const FrameHeader& header,
       list_changed(expected, frame.data() + header.sections[0].offset, work.blocks);
   const auto section = frame.subspan(header.last().offset, header.last().bytes);
   if (header.last().coder == Coder::kRans) {
-    const Verdict verdict =
-        delta_decode(expected, section, changed, cache.data(), work.coder, pool);
-    if (verdict != Verdict::kOk) {
+    const bool copies = is_word_delta(expected) && dst.data() != cache.data();
+    const Verdict verdict = delta_decode(expected, section, changed, cache.data(),
+                                         copies ? dst : std::span<std::byte>(), work.coder, pool);
+    if (verdict != Verdict::kOk || is_word_delta(expected)) {
       return verdict;
     }
   } else {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "codec/host/delta_avx512.hpp"
 #include "codec/host/rans_kernels.hpp"
 #include "codec/host/stream_view.hpp"
 #include "codec/rans_section.hpp"
@@ -130,7 +131,10 @@ void write_segments(std::span<const SegmentResult> results, std::byte* ends) {
 
 Isa best_isa() {
 #if defined(__x86_64__)
-  return __builtin_cpu_supports("avx2") != 0 ? Isa::kAvx2 : Isa::kScalar;
+  static const Isa best = __builtin_cpu_supports("avx2") == 0 ? Isa::kScalar
+                          : has_avx512()                      ? Isa::kAvx512
+                                                              : Isa::kAvx2;
+  return best;
 #else
   return Isa::kScalar;
 #endif
@@ -168,8 +172,8 @@ std::uint64_t rans_encode(std::span<const std::uint8_t> symbols, std::uint32_t s
     const std::span region(regions + s * (length + kEncodeSlackWords),
                            part.size() + kEncodeSlackWords);
     SegmentResult& result = *std::construct_at(results + s);
-    result.words = isa == Isa::kAvx2 ? encode_segment_avx2(table, part, region, result.states)
-                                     : encode_segment_scalar(table, part, region, result.states);
+    result.words = has_vectors(isa) ? encode_segment_avx2(table, part, region, result.states)
+                                    : encode_segment_scalar(table, part, region, result.states);
     result.count = static_cast<std::uint64_t>(region.data() + region.size() - result.words);
   });
   std::uint64_t words = 0;
@@ -213,8 +217,8 @@ Verdict rans_decode(std::span<const std::byte> section, std::span<std::uint8_t> 
     for (const std::uint32_t state : states) {
       fine = fine && state >= kRansLow && state < kRansLow << 16;
     }
-    fine = fine && (isa == Isa::kAvx2 ? decode_segment_avx2(table, words, states, part)
-                                      : decode_segment_scalar(table, words, states, part));
+    fine = fine && (has_vectors(isa) ? decode_segment_avx2(table, words, states, part)
+                                     : decode_segment_scalar(table, words, states, part));
     if (!fine) {
       good = false;
     }

@@ -13,10 +13,11 @@ class ThreadPool;
 
 namespace ciera::codec::host {
 
-// Which implementation runs. Both write the same bytes; tests compare them.
-enum class Isa : std::uint8_t { kScalar, kAvx2 };
+// Which implementation runs. All write the same bytes; tests compare them.
+enum class Isa : std::uint8_t { kScalar, kAvx2, kAvx512 };
 // The best one of this processor.
 Isa best_isa();
+inline bool has_vectors(Isa isa) { return isa != Isa::kScalar; }
 
 std::size_t rans_scratch_bytes(std::uint64_t symbols, std::uint32_t segment_log2);
 
