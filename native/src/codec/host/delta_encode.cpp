@@ -35,11 +35,8 @@ struct SharedCounts {
 struct Tables {
   RansEncodeSymbol quads[kMaxQuadContexts * 256];
   RansEncodeSymbol values[kMaxValueContexts * 256];
-  // A bit for each byte that comes behind a mark.
-  alignas(64) std::uint8_t rare[kMaxQuadContexts * 32];
-  bool is_rare(std::uint32_t context, std::uint32_t byte) const {
-    return (rare[32 * context + byte / 8] >> (byte % 8) & 1) != 0;
-  }
+  bool rare[kMaxQuadContexts][256];  // bytes behind marks
+  std::uint8_t rare_bits[kMaxQuadContexts * 32];
 };
 
 void add_counts(std::atomic<std::uint64_t> (&to)[256], const std::uint32_t* counts) {
@@ -179,9 +176,7 @@ ComparedTile DeltaEncoder::compare_tile(const std::byte* old, const std::byte* n
   fill_quad(t, levels, count);
   const std::size_t quad_count = (count + 3) / 4;
   make_quads(t, levels, quad_count, quads, smallest, isa_);
-  for (std::size_t q = 0; q < quad_count; ++q) {
-    tile.moved_quads += quads[q] != 0 ? 1 : 0;
-  }
+  tile.moved_quads = quad_count - count_equal(quads, quad_count, 0);
   return tile;
 }
 
@@ -312,9 +307,10 @@ void DeltaEncoder::make_tables() {
     std::uint32_t frequencies[256];
     quad_frequencies(tables_.quad_models[c], kDeltaProbBits, frequencies);
     for (std::uint32_t b = 0; b < 256; ++b) {
-      const std::uint32_t bit = frequencies[b] == 0 || b == kMark ? 1U << (b % 8) : 0;
-      std::uint8_t& eight = codes_->rare[32 * c + b / 8];
-      eight = static_cast<std::uint8_t>((b % 8 == 0 ? 0 : eight) | bit);
+      const bool rare = frequencies[b] == 0 || b == kMark;
+      std::uint8_t& eight = codes_->rare_bits[32 * c + b / 8];
+      eight = static_cast<std::uint8_t>((b % 8 == 0 ? 0 : eight) | (rare ? 1U << (b % 8) : 0));
+      codes_->rare[c][b] = rare;
     }
     fill_encode_table(frequencies, codes_->quads + 256 * c);
   }
@@ -353,11 +349,11 @@ void DeltaEncoder::code(std::uint64_t segment) {
     const std::uint8_t* contexts = quad_contexts_ + all.first_quad();
     std::uint8_t* marked = marked_ + all.first_quad();
     std::size_t marks = 0;
-    std::uint64_t q = isa_ == Isa::kAvx512 ? mark_rare_avx512(codes_->rare, contexts, bytes,
+    std::uint64_t q = isa_ == Isa::kAvx512 ? mark_rare_avx512(codes_->rare_bits, contexts, bytes,
                                                               all.quads(), marked, marks)
                                            : 0;
     for (; q < all.quads(); ++q) {
-      const bool rare = codes_->is_rare(contexts[q], bytes[q]);
+      const bool rare = codes_->rare[contexts[q]][bytes[q]];
       marked[marks] = bytes[q];
       marks += rare ? 1 : 0;
       bytes[q] = rare ? std::uint8_t{kMark} : bytes[q];
