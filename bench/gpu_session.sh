@@ -5,11 +5,11 @@
 #   OUT=DIR TRACES="a.npz b.npz" bench/gpu_session.sh BUILD [part...]
 #
 # BUILD: a build with CIERA_CUDA=ON and CIERA_TESTS=ON (CIERA_MPI=ON for ciera_perf). Parts: tests,
-# sanitize, codec, nccl, perf; without any, all of them.
+# sanitize, codec, delta, nccl, perf; without any, all of them. REUSE: the mode of perf.
 set -u
 build=$1
 shift
-parts=${*:-tests sanitize codec nccl perf}
+parts=${*:-tests sanitize codec delta nccl perf}
 out=${OUT:?}
 traces=${TRACES:-}
 status=0
@@ -31,7 +31,7 @@ nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | 
 
 if wants tests; then
   note "GPU tests"
-  for test in cuda_test nvcomp_test; do
+  for test in cuda_test delta_decode_test nvcomp_test; do
     timeout 200 "$build/tests/native/cuda/$test" >"$out/$test.log" 2>&1 || status=1
     grep -E "^\[  (PASSED|FAILED|SKIPPED)|Failure" "$out/$test.log" | sort | uniq -c | head -30
   done
@@ -40,7 +40,7 @@ if wants sanitize; then
   for tool in memcheck racecheck; do
     note "compute-sanitizer $tool on the codec contract"
     timeout 280 compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/tests/native/cuda/cuda_test" \
-      --gtest_filter='*BlockAndSegment*:*Distribution*:*OneRefused*:*MovesAndJudges*:*InPlace*' \
+      --gtest_filter='*FramesOfEveryBlockAndSegment*:*Distribution*:*OneRefused*:*MovesAndJudges*:*InPlace*:-*Delta*' \
       >"$out/$tool.log" 2>&1 || status=1
     grep -E "ERROR SUMMARY|RACECHECK SUMMARY|PASSED|FAILED|Error" "$out/$tool.log" | head -5
   done
@@ -52,6 +52,17 @@ if wants codec; then
     label=${label#trace_}
     python3 bench/gpu_codec_bench.py "$source" "$out/steps.bin" &&
       "$build/bench/gpu_codec_bench" "$out/steps.bin" "${label%_dev}" "$out/codec.jsonl" "${MAX_BYTES:-1073741824}" ||
+      status=1
+  done
+  rm -f "$out/steps.bin"
+fi
+if wants delta; then
+  note "codec bench of the delta modes"
+  for source in $traces; do
+    label=$(basename "$source" .npz)
+    label=${label#trace_}
+    python3 bench/gpu_codec_bench.py "$source" "$out/steps.bin" &&
+      "$build/bench/gpu_delta_bench" "$out/steps.bin" "${label%_dev}" "$out/delta.jsonl" "${MAX_BYTES:-1073741824}" ||
       status=1
   done
   rm -f "$out/steps.bin"
@@ -72,7 +83,7 @@ if wants perf; then
         --bind-to none -n "$ranks" "${PERF:-$build/bench/ciera_perf/ciera_perf}" --backend cuda --one-gpu \
         -b "${FROM:-1M}" -e "${TO:-256M}" -f "${FACTOR:-4}" -n "${ITERS:-8}" -w 2 -c 1 -d bfloat16 \
         --reuse "${REUSE:-exponent-block}" --trace "$trace" \
-        --json "$out/perf_${ranks}_$(basename "$trace" .npz).jsonl" >"$out/perf.log" 2>&1 || status=1
+        --json "$out/perf_${REUSE:-exponent-block}_${ranks}_$(basename "$trace" .npz).jsonl" >"$out/perf.log" 2>&1 || status=1
       tail -25 "$out/perf.log"
     done
   done
