@@ -1,7 +1,8 @@
 // The delta modes of the CUDA codec: time on the GPU of encode and decode, and of the pass over the
 // shard alone, beside a device copy of the same run. Prints a table and writes JSON lines.
 //
-//   gpu_delta_bench STEPS.bin LABEL OUT.jsonl [max_bytes [min_bytes [mode [effort]]]]
+//   gpu_delta_bench STEPS.bin LABEL OUT.jsonl [max_bytes [min_bytes [mode [effort
+//                   [segment_log2]]]]]
 //
 // STEPS.bin as for gpu_codec_bench. A decode changes its cache, so that caches are made anew,
 // untimed, whenever all of them have been used once.
@@ -28,12 +29,14 @@ enum class Target { kApart, kInPlace };
 
 class Case {
  public:
+  // segment_log2 0: what the backend takes.
   Case(codec::CodecBackend& backend, const Trace& trace, ReuseMode mode, Effort effort,
-       std::uint64_t numel)
+       std::uint64_t numel, std::uint32_t segment_log2)
       : backend_(backend), numel_(numel) {
     params_ = {.mode = mode,
                .numel = numel,
-               .segment_log2 = backend.segment_log2(mode, effort, numel),
+               .segment_log2 =
+                   segment_log2 != 0 ? segment_log2 : backend.segment_log2(mode, effort, numel),
                .effort = effort};
     const auto copies = std::clamp<std::uint64_t>(kRotatedBytes / (2 * numel), 1, 64);
     copies_ = static_cast<int>(copies);
@@ -169,10 +172,11 @@ Decoded time_decode(codec::CodecBackend& backend, Case& one, Target target, int 
 }
 
 void run_case(codec::CodecBackend& backend, const Trace& trace, const std::string& label,
-              ReuseMode mode, Effort effort, std::uint64_t bytes, std::ofstream& json) {
+              ReuseMode mode, Effort effort, std::uint64_t bytes, std::uint32_t segment_log2,
+              std::ofstream& json) {
   const exec::CudaStream stream;
   Timer timer(stream.get());
-  Case one(backend, trace, mode, effort, bytes / 2);
+  Case one(backend, trace, mode, effort, bytes / 2, segment_log2);
   const int runs = bytes >= (256ULL << 20) ? 12 : 40;
   const double copy_us = timer.median_us(runs, [&](int i) { one.copy(i, stream.get()); });
   const double compare_us = timer.median_us(runs, [&](int i) { one.compare(i, stream.get()); });
@@ -215,7 +219,8 @@ void run_case(codec::CodecBackend& backend, const Trace& trace, const std::strin
 int main(int argc, char** argv) {
   if (argc < 4) {
     std::fprintf(stderr,
-                 "usage: %s STEPS.bin LABEL OUT.jsonl [max_bytes [min_bytes [mode [effort]]]]\n",
+                 "usage: %s STEPS.bin LABEL OUT.jsonl [max_bytes [min_bytes [mode [effort "
+                 "[segment_log2]]]]]\n",
                  argv[0]);
     return 2;
   }
@@ -224,6 +229,7 @@ int main(int argc, char** argv) {
   const std::uint64_t least = argc > 5 ? std::stoull(argv[5]) : 1ULL << 20;
   const std::string only_mode = argc > 6 ? argv[6] : "";
   const std::string only_effort = argc > 7 ? argv[7] : "";
+  const auto segment_log2 = static_cast<std::uint32_t>(argc > 8 ? std::stoul(argv[8]) : 0);
   std::ofstream json(argv[3], std::ios::app);
   const auto backend = codec::cuda::make_cuda_backend(0);
   std::printf("%-8s %-14s %-7s %10s %6s %6s | %8s %6s %8s | %8s %6s %8s %6s\n", "data", "mode",
@@ -236,7 +242,7 @@ int main(int argc, char** argv) {
         continue;
       }
       for (std::uint64_t bytes = least; bytes <= most; bytes *= 4) {
-        run_case(*backend, trace, argv[2], mode, effort, bytes, json);
+        run_case(*backend, trace, argv[2], mode, effort, bytes, segment_log2, json);
       }
     }
   }

@@ -155,12 +155,6 @@ CIERA_HD QuadOrder order_quad(QuadLevels levels) {
   return {(left < right ? left : right) >> kLevelShift<Kind>, sums + (sums >> 16) * 16};
 }
 
-// The t of value i as byte i, from the quad's symbol and the places of its values.
-CIERA_HD inline std::uint32_t quad_moves(std::uint32_t symbol, std::uint32_t places) {
-  const std::uint32_t halves = (symbol | symbol << 12) & 0x000F000FU;
-  const std::uint32_t ordered = (halves | halves << 6) & 0x03030303U;
-  return pick_bytes(ordered, 0, places);
-}
 // Bit i: value i is an escape.
 CIERA_HD constexpr std::uint32_t quad_escapes(std::uint32_t moves) {
   return gather_bits(moves & moves >> 1);
@@ -186,28 +180,56 @@ CIERA_HD std::uint32_t move_halves(std::uint32_t words, std::uint32_t by) {
   }
 }
 
-// The quad after `moves` (quad_moves); escapes stay as they are.
+// A t as the signed byte that is added to a value; escapes stay as they are. Four at once.
+CIERA_HD constexpr std::uint32_t steps_of(std::uint32_t moves) {
+  const std::uint32_t up = moves >> 1 & ~moves & 0x01010101U;
+  const std::uint32_t down = moves & ~(moves >> 1) & 0x01010101U;
+  return up + down * 0xFFU;
+}
+
+// The quad whose value i has moved by the signed byte i of `steps`.
 template <class Kind>
-CIERA_HD Quad<Kind> move_quad(const Quad<Kind>& quad, std::uint32_t moves) {
+CIERA_HD Quad<Kind> shift_quad(const Quad<Kind>& quad, std::uint32_t steps) {
   using Word = typename Kind::Word;
   Quad<Kind> moved = quad;
-  if constexpr (sizeof(Word) <= 2) {
-    const std::uint32_t up = moves >> 1 & ~moves & 0x01010101U;
-    const std::uint32_t down = moves & ~(moves >> 1) & 0x01010101U;
-    const std::uint32_t by = up + down * 0xFFU;
-    if constexpr (sizeof(Word) == 1) {
-      moved.reg[0] = add_bytes(quad.reg[0], by);
-    } else {  // bytes as halves, with their signs
-      moved.reg[0] = move_halves<Kind>(quad.reg[0], pick_bytes(by, 0, 0x9180));
-      moved.reg[1] = move_halves<Kind>(quad.reg[1], pick_bytes(by, 0, 0xB3A2));
-    }
+  if constexpr (sizeof(Word) == 1) {
+    moved.reg[0] = add_bytes(quad.reg[0], steps);
+  } else if constexpr (sizeof(Word) == 2) {  // bytes as halves, with their signs
+    moved.reg[0] = move_halves<Kind>(quad.reg[0], pick_bytes(steps, 0, 0x9180));
+    moved.reg[1] = move_halves<Kind>(quad.reg[1], pick_bytes(steps, 0, 0xB3A2));
   } else {
     for (std::uint32_t i = 0; i < 4; ++i) {
-      const std::uint32_t t = moves >> (8 * i) & 3;
-      moved.set(i, apply_difference<Kind>(quad.get(i), t == kEscape ? 0 : t));
+      const auto step = static_cast<std::int8_t>(steps >> (8 * i));
+      moved.set(i, from_ordered<Kind>(
+                       static_cast<Word>(to_ordered<Kind>(quad.get(i)) + static_cast<Word>(step))));
     }
   }
   return moved;
+}
+
+// The quad after `moves` (quad_moves); escapes stay as they are.
+template <class Kind>
+CIERA_HD Quad<Kind> move_quad(const Quad<Kind>& quad, std::uint32_t moves) {
+  return shift_quad<Kind>(quad, steps_of(moves));
+}
+
+// The four t of a symbol, a byte each, in ascending order of levels.
+CIERA_HD constexpr std::uint32_t spread_symbol(std::uint32_t symbol) {
+  const std::uint32_t halves = (symbol | symbol << 12) & 0x000F000FU;
+  return (halves | halves << 6) & 0x03030303U;
+}
+
+// The t of value i as byte i, from the quad's symbol and the places of its values.
+CIERA_HD inline std::uint32_t quad_moves(std::uint32_t symbol, std::uint32_t places) {
+  return pick_bytes(spread_symbol(symbol), 0, places);
+}
+
+// Bit 7 of each byte: whether that symbol leaves its quad open, being the mark or with an escape.
+CIERA_HD constexpr std::uint32_t open_symbols(std::uint32_t symbols) {
+  constexpr std::uint32_t kLow = 0x7F7F7F7FU;
+  const std::uint32_t escapes = symbols & symbols >> 1 & 0x55555555U;
+  const std::uint32_t other = symbols ^ (kMark * 0x01010101U);  // zero where it is the mark
+  return (((escapes + kLow) | ~(((other & kLow) + kLow) | other)) & ~kLow);
 }
 
 }  // namespace ciera::codec

@@ -19,14 +19,17 @@ inline constexpr std::uint32_t kRansMinSegmentLog2 = 10;
 inline constexpr std::uint32_t kRansMaxSegmentLog2 = 20;
 inline constexpr std::uint32_t kRansSegmentLog2 = 16;  // the host encoder's default
 
-// n / d for n below 2^60 and a quotient of at most 2^33. A GPU divides whole numbers slowly; the
-// estimate there is off by one at most.
-CIERA_HD constexpr std::uint64_t divide_exactly(std::uint64_t n, std::uint64_t d) {
-#if defined(__CUDA_ARCH__)
-  auto quotient = static_cast<std::uint64_t>(static_cast<double>(n) / static_cast<double>(d));
+// n / d for n and d below 2^61 and a quotient of at most 2^33: estimated with floating point, which
+// is off by one at most, and put right.
+CIERA_HD constexpr std::uint64_t divide_by_estimate(std::uint64_t n, std::uint64_t d) {
+  const auto quotient = static_cast<std::uint64_t>(static_cast<double>(n) / static_cast<double>(d));
   const auto rest = static_cast<std::int64_t>(n - quotient * d);
-  quotient += rest < 0 ? std::uint64_t{0} - 1 : static_cast<std::uint64_t>(rest) >= d ? 1 : 0;
-  return quotient;
+  return rest < 0 ? quotient - 1 : static_cast<std::uint64_t>(rest) >= d ? quotient + 1 : quotient;
+}
+// The same; a GPU divides whole numbers slowly.
+CIERA_HD constexpr std::uint64_t divide(std::uint64_t n, std::uint64_t d) {
+#if defined(__CUDA_ARCH__)
+  return divide_by_estimate(n, d);
 #else
   return n / d;
 #endif
@@ -35,36 +38,9 @@ CIERA_HD constexpr std::uint64_t divide_exactly(std::uint64_t n, std::uint64_t d
 // What a count of at least 1 is worth before the frequencies are made to sum to 2^prob_bits.
 CIERA_HD constexpr std::uint32_t frequency_share(std::uint64_t count, std::uint64_t total,
                                                  std::uint32_t prob_bits) {
-  const std::uint64_t share = divide_exactly((count << prob_bits) + total / 2, total);
+  const std::uint64_t share = divide((count << prob_bits) + total / 2, total);
   return share == 0 ? 1 : static_cast<std::uint32_t>(share);
 }
-
-// frequency_share for many counts of one total, without a 64-bit division for each: quotients are
-// small, so that one estimated with floating point is off by one at most, which is put right.
-class ShareOf {
- public:
-  // `total` below 2^50 and not 0.
-  CIERA_HD ShareOf(std::uint64_t total, std::uint32_t prob_bits)
-      : total_(total), prob_bits_(prob_bits), inverse_(1.0 / static_cast<double>(total)) {}
-
-  // Of a count from 1 to the total.
-  CIERA_HD std::uint32_t operator()(std::uint64_t count) const {
-    const std::uint64_t scaled = (count << prob_bits_) + total_ / 2;
-    auto share = static_cast<std::uint32_t>(static_cast<double>(scaled) * inverse_);
-    const auto rest = static_cast<std::int64_t>(scaled - share * total_);
-    if (rest < 0) {
-      --share;
-    } else if (rest >= static_cast<std::int64_t>(total_)) {
-      ++share;
-    }
-    return share == 0 ? 1 : share;
-  }
-
- private:
-  std::uint64_t total_;
-  std::uint32_t prob_bits_;
-  double inverse_;
-};
 
 // Turns counts (their sum `total` > 0) into frequencies that sum to 2^prob_bits.
 CIERA_HD inline void normalise_counts(const std::uint64_t (&counts)[256], std::uint64_t total,
@@ -114,7 +90,7 @@ CIERA_HD inline RansEncodeSymbol make_encode_symbol(std::uint32_t frequency, std
   }
   const std::uint64_t numerator = std::uint64_t{1} << (31 + shift);
   return {cum | ((1U << prob_bits) - frequency) << 12 | shift << 25,
-          static_cast<std::uint32_t>(divide_exactly(numerator + frequency - 1, frequency))};
+          static_cast<std::uint32_t>(divide(numerator + frequency - 1, frequency))};
 }
 
 // A slot of the decoding table: symbol (8 bits) | freq - 1 (12 bits) << 8 | slot - cum (12 bits)

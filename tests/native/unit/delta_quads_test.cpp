@@ -83,16 +83,16 @@ TYPED_TEST(DeltaQuadOf, OrdersItsLevelsAndWhatFillsIt) {
   }
 }
 
-TEST(DeltaQuads, SharesAreThoseOfADivision) {
+TEST(DeltaQuads, AnEstimatedQuotientIsThatOfADivision) {
   std::mt19937_64 random(kSeed);
-  for (int round = 0; round < 200000; ++round) {
-    const std::uint64_t total = 1 + (random() >> (16 + random() % 47));
-    const std::uint64_t drawn = 1 + random() % total;
-    const std::uint64_t count = round % 3 == 0 ? 1 + drawn / 3000 : round % 3 == 1 ? drawn : total;
-    for (const std::uint32_t prob_bits : {8U, 11U, 12U}) {
-      ASSERT_EQ(ShareOf(total, prob_bits)(count), frequency_share(count, total, prob_bits))
-          << count << " of " << total;
-    }
+  for (int round = 0; round < 300000; ++round) {
+    const std::uint64_t d = 1 + (random() >> (16 + random() % 47));
+    const std::uint64_t most = std::min<std::uint64_t>((std::uint64_t{1} << 60) / d, 1ULL << 33);
+    const std::uint64_t quotient = random() % (most + 1);
+    const std::uint64_t n = quotient * d + (round % 3 == 0   ? 0
+                                            : round % 3 == 1 ? d - 1
+                                                             : random() % d);
+    ASSERT_EQ(divide_by_estimate(n, d), n / d) << n << " / " << d;
   }
 }
 
@@ -117,7 +117,9 @@ void frequencies_by_symbol(const QuadModel& model, std::uint32_t prob_bits,
     rare += is_rare_quad(b, weight(b), sum, prob_bits) ? weight(b) : 0;
   }
   const std::uint64_t mark = rare == 0 ? 1 : rare;
-  const ShareOf share(sum - rare + mark, prob_bits);
+  const auto share = [&](std::uint64_t part) {
+    return frequency_share(part, sum - rare + mark, prob_bits);
+  };
   std::uint32_t all = 0;
   for (std::uint32_t b = 0; b < 256; ++b) {
     frequencies[b] = b == kMark                                   ? share(mark)

@@ -15,6 +15,9 @@ struct CheckBlock {
   struct Shared {
     std::uint64_t scan[kWarps];
     std::uint32_t sums[kWarps];
+    std::uint32_t round_sums[2][kWarps];
+    wire::FrameHeader header;
+    std::uint64_t symbols;
     Verdict verdict;
     RansTable table;
     std::uint32_t cum[256];
@@ -22,59 +25,88 @@ struct CheckBlock {
     DeltaCheck::Shared delta;
   };
 
-  // Bits of changed blocks, tile by tile: spare bits are zero; sums for the merge.
+  // Sixteen bytes of a bitmap; zero beyond its end.
+  __device__ static ulonglong2 bitmap_piece(const std::byte* bitmap, std::uint32_t bytes,
+                                            std::uint32_t at) {
+    if (at + 16 <= bytes) {
+      return *reinterpret_cast<const ulonglong2*>(bitmap + at);
+    }
+    std::uint64_t halves[2] = {};
+#pragma unroll
+    for (std::uint32_t i = 0; i < 16; ++i) {
+      if (at + i < bytes) {
+        halves[i / 8] |= static_cast<std::uint64_t>(bitmap[at + i]) << (8 * (i % 8));
+      }
+    }
+    return {halves[0], halves[1]};
+  }
+  // Bits that are set in its first `count` bytes, fewer than 16.
+  __device__ static std::uint32_t bits_before(const ulonglong2& piece, std::uint32_t count) {
+    const std::uint64_t mask = (std::uint64_t{1} << (8 * (count % 8))) - 1;
+    return count < 8 ? __popcll(piece.x & mask) : __popcll(piece.x) + __popcll(piece.y & mask);
+  }
+
+  // The number of changed blocks before each tile, for the merge; of all, in every thread. In
+  // rounds of sixteen bytes a thread; a shard has fewer than 2^32 blocks.
+  __device__ static std::uint32_t count_changed(const DecodeCall& call, const std::byte* bitmap,
+                                                Shared& shared) {
+    const std::uint64_t numel = call.expected.numel;
+    const auto bytes =
+        static_cast<std::uint32_t>(bitmap_bytes(block_count(numel, call.expected.block_size)));
+    const std::uint32_t tile_bytes = tile_blocks(numel, call.expected.block_size) / 8;
+    std::uint32_t before = 0;
+    std::uint32_t at = 16 * threadIdx.x;
+    ulonglong2 ahead = bitmap_piece(bitmap, bytes, at);
+    for (std::uint32_t round = 0; 16 * kThreads * round < bytes; ++round) {
+      const ulonglong2 piece = ahead;
+      ahead = bitmap_piece(bitmap, bytes, at + 16 * kThreads);
+      const auto own = static_cast<std::uint32_t>(__popcll(piece.x) + __popcll(piece.y));
+      const std::uint32_t end = warp_inclusive_scan(own);
+      std::uint32_t* sums = shared.round_sums[round % 2];
+      if (lane_id() == 31) {
+        sums[warp_id()] = end;
+      }
+      __syncthreads();  // these sums are there, and those of the round before have been read
+      std::uint32_t own_before = before + end - own;
+      for (std::uint32_t w = 0; w < kWarps; ++w) {
+        own_before += w < warp_id() ? sums[w] : 0;
+        before += sums[w];
+      }
+      const std::uint32_t to = at + 16 < bytes ? at + 16 : bytes;
+      for (std::uint32_t tile = (at + tile_bytes - 1) / tile_bytes; tile * tile_bytes < to;
+           ++tile) {
+        call.tile_changed[tile] = own_before + bits_before(piece, tile * tile_bytes - at);
+      }
+      at += 16 * kThreads;
+    }
+    return before;
+  }
+
+  // Bits of changed blocks: spare bits are zero; sums for the merge.
   __device__ static void read_bitmap(const DecodeCall& call, Shared& shared) {
     const FrameParams& expected = call.expected;
-    DecodeState& state = *call.state;
-    const std::byte* bitmap = call.frame + state.header.sections[0].offset;
+    const std::byte* bitmap = call.frame + shared.header.sections[0].offset;
     const std::uint64_t blocks = block_count(expected.numel, expected.block_size);
     if (blocks == 0) {
       return;  // an empty bitmap of an empty shard
     }
-    const std::uint64_t bytes = bitmap_bytes(blocks);
-    const std::uint32_t tile_bytes = tile_blocks(expected.numel, expected.block_size) / 8;
-    const std::uint64_t tiles = tile_count(expected.numel, expected.block_size);
-    const auto changed_in = [&](std::uint64_t tile) {
-      std::uint32_t count = 0;
-#pragma unroll 4
-      for (std::uint64_t b = tile * tile_bytes; b < (tile + 1) * tile_bytes && b < bytes; ++b) {
-        count += __popc(static_cast<unsigned>(bitmap[b]));
-      }
-      return count;
-    };
-    // Each thread owns a run of tiles: counted once for the scan, and once more to write it.
-    const std::uint64_t run = (tiles + kThreads - 1) / kThreads;
-    const std::uint64_t from = threadIdx.x * run < tiles ? threadIdx.x * run : tiles;
-    const std::uint64_t to = from + run < tiles ? from + run : tiles;
-    std::uint32_t own = 0;
-    for (std::uint64_t tile = from; tile < to; ++tile) {
-      own += changed_in(tile);
-    }
-    const std::uint32_t end = block_inclusive_scan(own, shared.sums);
-    std::uint32_t before = end - own;
-    for (std::uint64_t tile = from; tile < to; ++tile) {
-      call.tile_changed[tile] = before;
-      before += changed_in(tile);
-    }
-    if (threadIdx.x == kThreads - 1) {
-      shared.cum[0] = end;
-    }
-    __syncthreads();  // the number of changed blocks is known
-    const std::uint64_t changed = shared.cum[0];
+    const std::uint32_t changed = count_changed(call, bitmap, shared);
     if (threadIdx.x == 0) {
-      if (static_cast<std::uint32_t>(bitmap[bytes - 1]) >> ((blocks - 1) % 8) >> 1 != 0) {
+      const std::byte last = bitmap[bitmap_bytes(blocks) - 1];
+      if (static_cast<std::uint32_t>(last) >> ((blocks - 1) % 8) >> 1 != 0) {
         shared.verdict = Verdict::kBadBitmap;
       }
       call.verdict->info.changed_blocks = changed;
-      state.symbols = changed_symbols(bitmap, changed, expected.numel, expected.block_size);
+      shared.symbols = changed_symbols(bitmap, changed, expected.numel, expected.block_size);
+      call.state->symbols = shared.symbols;
     }
-    __syncthreads();
+    __syncthreads();  // verdict and symbols are there
   }
 
   // The coded section's table and sizes; the slots of the decoding table.
   __device__ static void read_rans(const DecodeCall& call, Shared& shared) {
     DecodeState& state = *call.state;
-    const wire::Section& section = state.header.last();
+    const wire::Section& section = shared.header.last();
     const std::byte* bytes = call.frame + section.offset;
     const std::uint64_t head =
         section.bytes < kRansMaxTableBytes ? section.bytes : kRansMaxTableBytes;
@@ -84,9 +116,9 @@ struct CheckBlock {
     __syncthreads();
     const Verdict verdict = read_table(shared.section, static_cast<std::uint32_t>(head), shared);
     if (threadIdx.x == 0) {
-      shared.verdict = verdict == Verdict::kOk
-                           ? lay_out_rans(shared.table, section.bytes, state.symbols, &state.layout)
-                           : verdict;
+      shared.verdict = verdict == Verdict::kOk ? lay_out_rans(shared.table, section.bytes,
+                                                              shared.symbols, &state.layout)
+                                               : verdict;
     }
     __syncthreads();
     if (shared.verdict != Verdict::kOk) {
@@ -187,13 +219,15 @@ struct CheckBlock {
   __device__ static void read(const DecodeCall& call, Shared& shared) {
     DecodeState& state = *call.state;
     if (threadIdx.x == 0) {
-      wire::FrameHeader header;
+      wire::FrameHeader& header = shared.header;
+      header = {};
       state.header_verdict = check_header(call.expected, call.frame, call.frame_bytes, &header);
       state.identity_verdict = state.header_verdict == Verdict::kOk
                                    ? check_identity(call.expected, header)
                                    : Verdict::kOk;
       state.header = header;
       state.symbols = call.expected.numel;
+      shared.symbols = call.expected.numel;
       call.verdict->info.kind = static_cast<FrameKind>(header.kind);
       call.verdict->info.frame_bytes = header.frame_bytes;
       call.verdict->info.checksum = header.checksum;
@@ -216,30 +250,34 @@ struct CheckBlock {
   }
 
   __device__ static void read_content(const DecodeCall& call, Shared& shared) {
-    const DecodeState& state = *call.state;
-    if (state.header.kind == wire::Kind::kDelta) {
+    const wire::FrameHeader& header = shared.header;
+    const bool coded = header.kind == wire::Kind::kKey || header.kind == wire::Kind::kDelta;
+    const bool changes = coded && header.last().kind == wire::SectionKind::kChanges;
+    if (changes && header.last().coder == Coder::kRans) {
+      DeltaCheck::load_head(call.frame, header.last(), shared.delta);  // on its way meanwhile
+    }
+    if (header.kind == wire::Kind::kDelta) {
       read_bitmap(call, shared);
     }
     const bool valid = shared.verdict == Verdict::kOk;
-    __syncthreads();  // every thread knows it before it may change
-    const bool coded =
-        state.header.kind == wire::Kind::kKey || state.header.kind == wire::Kind::kDelta;
+    __syncthreads();  // every thread knows it before it may change, and the head is there
     if (valid && coded) {
-      if (state.header.last().kind == wire::SectionKind::kChanges) {
-        const Verdict verdict = DeltaCheck::check(call, shared.delta);
+      if (changes) {
+        const Verdict verdict =
+            DeltaCheck::check(call, header.last(), shared.symbols, shared.delta);
         if (threadIdx.x == 0) {
           shared.verdict = verdict;
         }
-      } else if (state.header.last().coder == Coder::kRans) {
+      } else if (header.last().coder == Coder::kRans) {
         read_rans(call, shared);
-      } else if (state.header.last().coder == Coder::kNvcompAns) {
+      } else if (header.last().coder == Coder::kNvcompAns) {
         const Verdict verdict = check_nvcomp_section(call);
         if (threadIdx.x == 0) {
           shared.verdict = verdict;
         }
       } else if (threadIdx.x == 0 &&
-                 state.header.last().bytes !=
-                     stored_exponent_bytes(call.expected.dtype, state.symbols)) {
+                 header.last().bytes !=
+                     stored_exponent_bytes(call.expected.dtype, shared.symbols)) {
         shared.verdict = Verdict::kBadSizes;
       }
     }
@@ -272,7 +310,7 @@ struct CheckBlock {
 };
 
 // The first block reads the frame while the others add up its checksum.
-__global__ void __launch_bounds__(kThreads, 8)
+__global__ void __launch_bounds__(kThreads, 4)
     check_kernel(const __grid_constant__ DecodeCall call) {
   __shared__ CheckBlock::Shared shared;
   if (blockIdx.x == 0) {

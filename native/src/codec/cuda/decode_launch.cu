@@ -31,12 +31,14 @@ void launch_exponents_as(const DecodeCall& call, int multiprocessors, cudaStream
                          stream);  // before the next kernel puts its exponents in their places
   }
   // The frame says how long its segments are; the host guesses the sender's choice, and the grid
-  // strides over the rest.
+  // strides over the rest. Where a delta frame is likely, which leaves nothing to do in word-delta,
+  // no more blocks than fit on the GPU at once.
   const std::uint64_t segments = rans_segments(call.expected.numel, call.expected.segment_log2);
+  const bool rare = is_delta(call.expected) && is_word_delta(call.expected);
+  const std::uint64_t most = rare ? 8ULL * static_cast<unsigned>(multiprocessors) : 1ULL << 30;
   if (segments > 0) {
     rans_decode_kernel<Format>
-        <<<grid_for(ceil_div(segments, kDecodeWarps), 1U << 30), 32 * kDecodeWarps, 0, stream>>>(
-            call);
+        <<<grid_for(ceil_div(segments, kDecodeWarps), most), 32 * kDecodeWarps, 0, stream>>>(call);
     CIERA_CUDA_TRY(cudaGetLastError());
   }
   launch_merge_as<Format>(call, multiprocessors, stream);
@@ -64,7 +66,7 @@ std::size_t delta_slot_bytes(const FrameParams& params) {
   return params.mode >= ReuseMode::kExponentDelta ? 4 * kSlots : 0;
 }
 
-std::size_t quad_flag_bytes(const FrameParams& params) {
+std::size_t quad_symbol_bytes(const FrameParams& params) {
   // Whole chunks of 256 are read.
   return params.mode >= ReuseMode::kExponentDelta ? align256(ceil_div(params.numel, 4)) : 0;
 }

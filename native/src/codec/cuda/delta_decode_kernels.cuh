@@ -10,23 +10,35 @@ namespace ciera::codec::cuda {
 inline constexpr std::uint32_t kDeltaWarps = 32;
 inline constexpr std::uint32_t kDeltaThreads = 32 * kDeltaWarps;
 
+template <class Kind>
+struct DeltaBlockShared {
+  DeltaWarpShared<Kind> warps[kDeltaWarps];
+  std::uint32_t steps[256];  // of every symbol of a quad
+};
+
+// Where tables are: those of quads (form 1: of values), and of the values behind quads.
+struct DeltaSlots {
+  const std::uint32_t* items;
+  const std::uint32_t* values;
+};
+
 template <class Kind, bool kWide>
-__device__ __forceinline__ void decode_segments(const DecodeCall& call, DeltaWarpShared& shared,
-                                                const std::uint32_t* slots) {
+__device__ __forceinline__ void decode_segments(const DecodeCall& call,
+                                                DeltaBlockShared<Kind>& shared,
+                                                const DeltaSlots& slots) {
   const DecodeState& state = *call.state;
   const std::byte* section = call.frame + state.header.last().offset;
   const bool high = state.delta.form == Effort::kHigh;
-  const std::uint32_t* value_slots = call.delta_slots + value_slots_at(state.delta.prob_bits);
   bool good = true;
   for (std::uint64_t segment = static_cast<std::uint64_t>(warp_id()) * gridDim.x + blockIdx.x;
        segment < state.layout.segments;
        segment += kDeltaWarps * static_cast<std::uint64_t>(gridDim.x)) {
     DeltaSegment<Kind, kWide> decoder(call, segment_words(section, state.layout, segment), segment,
-                                      shared);
+                                      shared.warps[warp_id()]);
     if (high) {
-      decoder.decode_values(slots);
+      decoder.decode_values(slots.items);
     } else {
-      decoder.decode_quads(slots, value_slots);
+      decoder.decode_quads(slots.items, slots.values, shared.steps);
     }
     good = decoder.good() && good;
     __syncwarp();  // the ring is about to be filled anew
@@ -36,16 +48,23 @@ __device__ __forceinline__ void decode_segments(const DecodeCall& call, DeltaWar
   }
 }
 
+__device__ inline void copy_slots(std::uint32_t* to, const std::uint32_t* from,
+                                  std::uint32_t count) {
+  for (std::uint32_t i = threadIdx.x; i < count / 4; i += kDeltaThreads) {
+    reinterpret_cast<uint4*>(to)[i] = reinterpret_cast<const uint4*>(from)[i];
+  }
+}
+
 // `capacity`: slots that fit in shared memory; tables that do not, and words that are not aligned
-// to quads (not `wide`), take a slower way. In form 0 the tables of values, which few quads need,
-// stay in global memory.
+// to quads (not `wide`), take a slower way. The tables of values behind quads go there when there
+// is room left.
 template <class Kind>
 __global__ void __launch_bounds__(kDeltaThreads, 1)
     delta_decode_kernel(const __grid_constant__ DecodeCall call, std::uint32_t capacity,
                         bool wide) {
   extern __shared__ uint4 delta_shared[];
-  auto* warps = reinterpret_cast<DeltaWarpShared*>(delta_shared);
-  auto* slots = reinterpret_cast<std::uint32_t*>(warps + kDeltaWarps);
+  auto& shared = *reinterpret_cast<DeltaBlockShared<Kind>*>(delta_shared);
+  auto* slots = reinterpret_cast<std::uint32_t*>(&shared + 1);
   const DecodeState& state = *call.state;
   if (*call.refused != 0 || state.header.kind != wire::Kind::kDelta ||
       state.header.last().coder != Coder::kRans || blockIdx.x >= state.layout.segments) {
@@ -53,18 +72,26 @@ __global__ void __launch_bounds__(kDeltaThreads, 1)
   }
   const DeltaHead& head = state.delta;
   const bool high = head.form == Effort::kHigh;
-  const std::uint32_t* tables =
-      call.delta_slots + (high ? value_slots_at(head.prob_bits) : std::uint64_t{0});
+  const std::uint32_t* values = call.delta_slots + value_slots_at(head.prob_bits);
+  const std::uint32_t* items = high ? values : call.delta_slots;
   const std::uint32_t size = (high ? head.value.contexts : head.quad.contexts) << head.prob_bits;
   const bool fits = size <= capacity;
-  for (std::uint32_t i = threadIdx.x; fits && i < size / 4; i += kDeltaThreads) {
-    reinterpret_cast<uint4*>(slots)[i] = reinterpret_cast<const uint4*>(tables)[i];
+  if (fits) {
+    copy_slots(slots, items, size);
+    const std::uint32_t rest = max(head.value.contexts, 1U) << head.prob_bits;
+    if (!high && size + rest <= capacity) {
+      copy_slots(slots + size, values, rest);
+      values = slots + size;
+    }
+  }
+  if (threadIdx.x < 256) {
+    shared.steps[threadIdx.x] = DeltaSegment<Kind, true>::table_steps(threadIdx.x);
   }
   __syncthreads();  // the tables are whole
   if (fits && wide) {
-    decode_segments<Kind, true>(call, warps[warp_id()], slots);
+    decode_segments<Kind, true>(call, shared, {slots, values});
   } else {
-    decode_segments<Kind, false>(call, warps[warp_id()], fits ? slots : tables);
+    decode_segments<Kind, false>(call, shared, {fits ? slots : items, values});
   }
 }
 

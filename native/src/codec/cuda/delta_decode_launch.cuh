@@ -9,13 +9,14 @@
 namespace ciera::codec::cuda {
 
 // Shared memory of a block: as many slots as encoders write at most, where the GPU has room.
-inline std::uint32_t delta_slot_capacity() {
+template <class Kind>
+std::uint32_t delta_slot_capacity() {
   int device = 0;
   int most = 0;
   CIERA_CUDA_TRY(cudaGetDevice(&device));
   CIERA_CUDA_TRY(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  const auto room = static_cast<std::uint32_t>(most) -
-                    static_cast<std::uint32_t>(kDeltaWarps * sizeof(DeltaWarpShared));
+  const auto room =
+      static_cast<std::uint32_t>(most) - static_cast<std::uint32_t>(sizeof(DeltaBlockShared<Kind>));
   return std::min(std::max(kMaxQuadContexts, kMaxValueContexts) << kDeltaProbBits, room / 4);
 }
 
@@ -26,9 +27,8 @@ void launch_changes_as(const DecodeCall& call, int multiprocessors, cudaStream_t
   };
   const bool wide = call.expected.numel < (1ULL << 32) && aligned(call.exponents) &&
                     (aligned(call.dst) || !is_word_delta(call.expected));
-  const std::uint32_t capacity = delta_slot_capacity();
-  const auto shared =
-      static_cast<std::uint32_t>(kDeltaWarps * sizeof(DeltaWarpShared) + 4 * capacity);
+  const std::uint32_t capacity = delta_slot_capacity<Kind>();
+  const auto shared = static_cast<std::uint32_t>(sizeof(DeltaBlockShared<Kind>) + 4 * capacity);
   CIERA_CUDA_TRY(cudaFuncSetAttribute(delta_decode_kernel<Kind>,
                                       cudaFuncAttributeMaxDynamicSharedMemorySize,
                                       static_cast<int>(shared)));

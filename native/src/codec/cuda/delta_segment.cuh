@@ -6,129 +6,40 @@
 
 #include "codec/cuda/delta_decode_tables.cuh"
 #include "codec/cuda/delta_kinds.cuh"
+#include "codec/cuda/delta_places.cuh"
 
 namespace ciera::codec::cuda {
 
+// Quads in 32 bytes, the unit of GPU memory: what is written in parts is read before. All quads of
+// such a group are stored together.
+template <class Kind>
+inline constexpr std::uint32_t kGroupQuads =
+    sizeof(Quad<Kind>) >= 32 ? 1 : 32 / static_cast<std::uint32_t>(sizeof(Quad<Kind>));
+
 // What a warp has in shared memory besides tables.
+template <class Kind>
 struct DeltaWarpShared {
+  static constexpr std::uint32_t kChunkQuads = 256;
+  static constexpr std::uint32_t kBatchGroups = 32 / kGroupQuads<Kind>;
+  // What is left of a batch, and a chunk.
+  static constexpr std::uint32_t kGroups = kBatchGroups - 1 + kChunkQuads / kGroupQuads<Kind>;
+  // What is left of a step, and a batch of quads that are all escapes.
+  static constexpr std::uint32_t kValues = 32 + 4 * 32;
+
   std::uint64_t ring[WordWindow::kRingWords / 4];
-  std::uint32_t positions[32];
+  typename Kind::Word words[kValues];  // old ones of escapes that wait for the value coder
+  std::uint32_t places[kValues];       // where these are
+  std::uint32_t groups[kGroups];       // open groups that wait for their batch
+  std::uint8_t symbols[kGroups][kGroupQuads<Kind>];
 };
-
-// Where the values of a segment lie among the shard's, by their place in the segment. Place holds
-// any of those.
-template <class Place>
-class BlockPlaces {
- public:
-  // `first`: the segment's first value among the coded ones.
-  __device__ BlockPlaces(const std::uint32_t* list, std::uint32_t block_size, std::uint64_t first)
-      : list_(list),
-        block_size_(block_size),
-        block_(static_cast<std::uint32_t>(first / block_size)),
-        offset_(static_cast<std::uint32_t>(first % block_size)) {}
-
-  __device__ Place operator()(std::uint32_t value) const {
-    const std::uint32_t at = offset_ + value;  // a segment holds at most 2^22 values
-    const std::uint32_t block = at / block_size_;
-    return static_cast<Place>(list_[block_ + block]) * block_size_ + (at - block * block_size_);
-  }
-
- private:
-  template <class>
-  friend class PlaceWalk;
-  const std::uint32_t* list_;
-  std::uint32_t block_size_;
-  std::uint32_t block_;  // the first one's place in the list, which holds fewer than 2^32
-  std::uint32_t offset_;
-};
-
-// The same for every stride-th value, without a division for each. May stand anywhere, as long as
-// value() is asked within the segment only.
-template <class Place>
-class PlaceWalk {
- public:
-  __device__ PlaceWalk(const BlockPlaces<Place>& places, std::uint32_t first, std::uint32_t stride)
-      : list_(places.list_),
-        block_size_(places.block_size_),
-        blocks_(stride / places.block_size_),
-        rest_(stride % places.block_size_) {
-    const std::uint32_t at = places.offset_ + first;
-    block_ = places.block_ + at / block_size_;
-    offset_ = at % block_size_;
-  }
-
-  __device__ Place value() const {
-    return static_cast<Place>(list_[block_]) * block_size_ + offset_;
-  }
-  __device__ void forward() {
-    block_ += blocks_;
-    offset_ += rest_;
-    if (offset_ >= block_size_) {
-      offset_ -= block_size_;
-      ++block_;
-    }
-  }
-
- private:
-  const std::uint32_t* list_;
-  std::uint32_t block_size_;
-  std::uint32_t blocks_;  // of a stride, and what is left of it
-  std::uint32_t rest_;
-  std::uint32_t block_;
-  std::uint32_t offset_;
-};
-
-// Calls body(item, active) for the flagged items of a warp, 32 at a time in ascending order; the
-// last lanes of the last call are not active. A chunk is kPerLane items in each lane, whose flags
-// are the bits of flags_of(chunk). `positions` holds 32.
-template <std::uint32_t kPerLane, class FlagsOf, class Body>
-__device__ __forceinline__ void for_flagged(std::uint32_t* positions, std::uint32_t chunks,
-                                            const FlagsOf& flags_of, const Body& body) {
-  std::uint32_t waiting = 0;
-  for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) {
-    std::uint32_t flags = flags_of(chunk);
-    if (__any_sync(kFullWarp, flags != 0) == 0) {
-      continue;
-    }
-    const auto own = static_cast<std::uint32_t>(__popc(flags));
-    std::uint32_t end = own;
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-      const std::uint32_t left = __shfl_up_sync(kFullWarp, end, step);
-      end += lane_id() >= step ? left : 0;
-    }
-    const std::uint32_t total = __shfl_sync(kFullWarp, end, 31);
-    std::uint32_t rank = end - own;  // of this lane's next item among those of the chunk
-    for (std::uint32_t done = 0; done < total;) {
-      const std::uint32_t taken = min(total - done, 32U - waiting);
-      while (flags != 0 && rank < done + taken) {
-        positions[waiting + rank - done] =
-            (32 * chunk + lane_id()) * kPerLane + static_cast<std::uint32_t>(__ffs(flags)) - 1;
-        flags &= flags - 1;
-        ++rank;
-      }
-      done += taken;
-      waiting += taken;
-      if (waiting == 32) {
-        __syncwarp();  // all positions are there
-        const std::uint32_t item = positions[lane_id()];
-        __syncwarp();  // and have been read
-        body(item, true);
-        waiting = 0;
-      }
-    }
-  }
-  if (waiting != 0) {
-    __syncwarp();  // all positions are there
-    const bool active = lane_id() < waiting;
-    const std::uint32_t item = active ? positions[lane_id()] : 0;
-    __syncwarp();  // and have been read
-    body(item, active);
-  }
-}
 
 // kWide: cache and dst are aligned to quads, and the shard has fewer than 2^32 values. The slots
 // that a phase is called with hold the tables of its contexts one after another.
+//
+// In form 0 a first pass takes the quads and stores all groups of which everything is known. Groups
+// with an escape or a mark stay open: memory would have lost sight of them when their escapes come,
+// after all quads. A second pass reads them again, batch by batch, stores them, and puts the new
+// words of their escapes on top while they are still at hand.
 template <class Kind, bool kWide>
 class DeltaSegment {
  public:
@@ -136,83 +47,64 @@ class DeltaSegment {
   using Place = std::conditional_t<kWide, std::uint32_t, std::uint64_t>;
 
   __device__ DeltaSegment(const DecodeCall& call, const SegmentWords& words, std::uint64_t segment,
-                          DeltaWarpShared& shared)
+                          DeltaWarpShared<Kind>& shared)
       : prob_bits_(call.state->delta.prob_bits),
         table_size_(1U << prob_bits_),
         quad_(call.state->delta.quad),
         value_(call.state->delta.value),
         stream_(words.state, WordWindow(shared.ring, words.start, words.limit), words.first),
         end_word_(words.first + words.count),
-        positions_(shared.positions),
+        shared_(shared),
         places_(call.list, call.expected.block_size, first_value(call, segment)),
         cache_(reinterpret_cast<Word*>(call.exponents)),
         dst_(own_dst(call)),
-        flags_(call.quad_flags + (segment << call.state->delta.segment_log2)) {
+        symbols_(call.quad_symbols + (segment << call.state->delta.segment_log2)),
+        marked_(call.quad_marked + (segment << call.state->delta.segment_log2)) {
     const std::uint64_t rest = call.state->symbols - first_value(call, segment);
     const std::uint64_t most = first_value(call, 1);
     values_ = static_cast<std::uint32_t>(rest < most ? rest : most);
     quads_ = (values_ + 3) / 4;
   }
 
-  // Form 0.
+  // Form 0. `steps`: of every symbol (table_steps), in shared memory.
   __device__ __forceinline__ void decode_quads(const std::uint32_t* slots,
-                                               const std::uint32_t* value_slots) {
-    run_quads(slots);
-    __syncwarp();  // quads and flags of all lanes are there
-    if (__any_sync(kFullWarp, marked_) != 0) {
-      const auto flags_of = [this](std::uint32_t chunk) {
-        const uint2 flags = load_flags(chunk);
-        return gather_bits(flags.x >> 7) | gather_bits(flags.y >> 7) << 4;
-      };
-      for_flagged<8>(positions_, (quads_ + 255) / 256, flags_of,
-                     [this](std::uint32_t quad, bool active) { take_marked(quad, active); });
-      __syncwarp();  // and those behind marks
+                                               const std::uint32_t* value_slots,
+                                               const std::uint32_t* steps) {
+    using Run = RunWalk<Place, 4, kQuadsAhead>;
+    whole_ = values_ / (128 * kQuadsAhead) * kQuadsAhead * 32;
+    if (Run::fits(places_)) {
+      take_quads(Run(places_), slots, steps);
+    } else {
+      take_quads(AnyWalk<Place, 4, kQuadsAhead>(places_), slots, steps);
     }
-    const auto flags_of = [this](std::uint32_t chunk) {
-      const uint2 flags = load_flags(chunk);
-      return pick_bytes(flags.x | flags.x >> 4, flags.y | flags.y >> 4, 0x6420);
-    };
-    for_flagged<32>(positions_, (quads_ + 255) / 256, flags_of,
-                    [this, value_slots](std::uint32_t value, bool active) {
-                      const Place at = places_(value);
-                      const Word old = cache_[at];
-                      put_value(old, take_value(value_slots, old, active), at, active);
-                    });
+    take_last(slots);
+    take_marked();
+    __syncwarp();  // symbols and marked bytes of all lanes are there
+    finish_groups(value_slots);
+  }
+
+  // The steps_of a symbol's values in ascending order of levels, or kOpenSteps.
+  __device__ static std::uint32_t table_steps(std::uint32_t symbol) {
+    return open_symbols(symbol) % 0x100 != 0 ? kOpenSteps : steps_of(spread_symbol(symbol));
   }
 
   // Form 1.
   __device__ __forceinline__ void decode_values(const std::uint32_t* slots) {
-    constexpr std::uint32_t kAhead = 4;
-    const std::uint32_t steps = values_ / (32 * kAhead) * kAhead;
-    PlaceWalk<Place> walk(places_, lane_id(), 32);
-    Word old[kAhead];
-    Place at[kAhead];
-    const auto fetch = [&](std::uint32_t k) {
-      at[k] = walk.value();
-      old[k] = cache_[at[k]];
-    };
-#pragma unroll
-    for (std::uint32_t k = 0; k < kAhead; ++k) {
-      if (steps != 0) {
-        fetch(k);
-      }
-      walk.forward();
+    using Run = RunWalk<Place, 1, kValuesAhead>;
+    whole_ = values_ / (32 * kValuesAhead) * (32 * kValuesAhead);
+    if (Run::fits(places_)) {
+      take_whole(Run(places_), slots);
+    } else {
+      take_whole(AnyWalk<Place, 1, kValuesAhead>(places_), slots);
     }
-    for (std::uint32_t step = 0; step < steps; step += kAhead) {
-#pragma unroll
-      for (std::uint32_t k = 0; k < kAhead; ++k) {
-        put_value(old[k], take_value(slots, old[k], true), at[k], true);
-        if (step + kAhead < steps) {
-          fetch(k);
-        }
-        walk.forward();
-      }
-    }
-    for (std::uint32_t value = 32 * steps + lane_id(); value - lane_id() < values_; value += 32) {
+    for (std::uint32_t value = whole_ + lane_id(); value - lane_id() < values_; value += 32) {
       const bool active = value < values_;
-      const Place place = places_(active ? value : 0);
-      const Word word = cache_[place];
-      put_value(word, take_value(slots, word, active), place, active);
+      const Place at = places_(active ? value : 0);
+      const Word old = cache_[at];
+      const Word now = take_value(slots, old, active, true);
+      if (active) {
+        put_value(now, now != old, at);
+      }
     }
   }
 
@@ -222,9 +114,12 @@ class DeltaSegment {
   }
 
  private:
-  static constexpr std::uint32_t kMarkFlag = 0x80;  // else an escape in bits 0 to 3
+  using Shared = DeltaWarpShared<Kind>;
+  static constexpr std::uint32_t kOpenSteps = 0x02020202;  // no quad's: the symbol leaves it open
   // Steps that old words are read ahead, in few registers; at most 4, see LaneStream::advance.
   static constexpr std::uint32_t kQuadsAhead = sizeof(Word) <= 2 ? 4 : sizeof(Word) == 4 ? 2 : 1;
+
+  static constexpr std::uint32_t kValuesAhead = 4;
 
   __device__ static std::uint64_t first_value(const DecodeCall& call, std::uint64_t segment) {
     const DeltaHead& head = call.state->delta;
@@ -238,108 +133,324 @@ class DeltaSegment {
                : reinterpret_cast<Word*>(call.dst);
   }
 
-  __device__ __forceinline__ void run_quads(const std::uint32_t* slots) {
-    const std::uint32_t steps = values_ / (128 * kQuadsAhead) * kQuadsAhead;  // of whole quads
-    PlaceWalk<Place> walk(places_, 4 * lane_id(), 128);
+  // The first pass, over runs of whole quads.
+  template <class Walk>
+  __device__ __forceinline__ void take_quads(Walk walk, const std::uint32_t* slots,
+                                             const std::uint32_t* steps) {
+    if (whole_ == 0) {
+      return;
+    }
+    auto run = walk.next();
     Quad<Kind> old[kQuadsAhead];
-    Place at[kQuadsAhead];
-    const auto fetch = [&](std::uint32_t k) {
-      at[k] = walk.value();
-      old[k] = load(at[k]);
-    };
 #pragma unroll
     for (std::uint32_t k = 0; k < kQuadsAhead; ++k) {
-      if (steps != 0) {
-        fetch(k);
-      }
-      walk.forward();
+      old[k] = load(run.at(k));
     }
-    std::uint8_t* flags = flags_ + lane_id();
-    for (std::uint32_t step = 0; step < steps; step += kQuadsAhead) {
+    for (std::uint32_t quad = lane_id(); quad < whole_; quad += 32 * kQuadsAhead) {
+      const auto now = run;
+      const bool more = quad - lane_id() + 32 * kQuadsAhead < whole_;
+      if (more) {
+        run = walk.next();
+      }
 #pragma unroll
       for (std::uint32_t k = 0; k < kQuadsAhead; ++k) {
-        const QuadOrder order = order_quad<Kind>(levels_of(old[k]));
-        const std::uint32_t slot = stream_.take(slots, quad_base(order), prob_bits_, true);
-        flags[32 * k] = take_symbol(old[k], order, slot & 0xFF, at[k], 4);
-        if (step + kQuadsAhead < steps) {
-          fetch(k);
+        const Quad<Kind> own = old[k];
+        if (more) {
+          old[k] = load(run.at(k));
         }
-        walk.forward();
+        const QuadOrder order = order_quad<Kind>(levels_of(own));
+        const std::uint32_t symbol = stream_.take(slots, quad_base(order), prob_bits_, true) & 0xFF;
+        symbols_[quad + 32 * k] = static_cast<std::uint8_t>(symbol);
+        marks_ += symbol == kMark ? 1 : 0;
+        put_closed(own, steps[symbol], order.places, now.at(k));
       }
-      flags += 32 * kQuadsAhead;
       stream_.advance();
     }
-    for (std::uint32_t quad = 32 * steps + lane_id(); quad - lane_id() < quads_; quad += 32) {
-      take_last(slots, quad, quad < quads_);
+  }
+
+  // Stores the quad unless its group is open.
+  __device__ __forceinline__ void put_closed(const Quad<Kind>& old, std::uint32_t steps,
+                                             std::uint32_t places, Place at) {
+    const unsigned group = group_of<kGroupQuads<Kind>>();
+    const bool open = (__ballot_sync(kFullWarp, steps == kOpenSteps) & group) != 0;
+    const bool moves = (__ballot_sync(kFullWarp, steps != 0) & group) != 0;
+    if (!open) {
+      const Quad<Kind> moved = shift_quad<Kind>(old, pick_bytes(steps, 0, places));
+      if (moves) {
+        store(moved, cache_ + at, 4);
+      }
+      if (dst_ != nullptr) {
+        store(moved, dst_ + at, 4);
+      }
     }
   }
 
-  // As in the loop above, for quads of any length.
-  __device__ __forceinline__ void take_last(const std::uint32_t* slots, std::uint32_t quad,
-                                            bool active) {
-    const std::uint32_t count = active ? min(values_ - 4 * quad, 4U) : 0;
-    const Place at = places_(active ? 4 * quad : 0);
-    const Quad<Kind> old = load_quad<Kind>(cache_ + at, count);
-    const QuadOrder order = order_quad<Kind>(levels_of(old, count));
-    const std::uint32_t slot = stream_.take(slots, quad_base(order), prob_bits_, active);
-    stream_.advance();
-    if (active) {
-      flags_[quad] = take_symbol(old, order, slot & 0xFF, at, count);
+  // The quads behind those runs, of any length: their symbols only, so that they stay open.
+  __device__ __forceinline__ void take_last(const std::uint32_t* slots) {
+    for (std::uint32_t quad = whole_ + lane_id(); quad - lane_id() < quads_; quad += 32) {
+      const std::uint32_t count = quad < quads_ ? min(values_ - 4 * quad, 4U) : 0;
+      const Quad<Kind> old = load_quad<Kind>(cache_ + places_(count != 0 ? 4 * quad : 0), count);
+      const QuadOrder order = order_quad<Kind>(levels_of(old, count));
+      const std::uint32_t symbol =
+          stream_.take(slots, quad_base(order), prob_bits_, count != 0) & 0xFF;
+      stream_.advance();
+      if (count != 0) {
+        symbols_[quad] = static_cast<std::uint8_t>(symbol);
+        marks_ += symbol == kMark ? 1 : 0;
+      }
     }
   }
 
-  __device__ __forceinline__ void take_marked(std::uint32_t quad, bool active) {
-    const std::uint32_t count = active ? min(values_ - 4 * quad, 4U) : 0;
-    const Place at = places_(4 * quad);
-    const Quad<Kind> old = load_quad<Kind>(cache_ + at, count);
-    const QuadOrder order = order_quad<Kind>(levels_of(old, count));
-    const std::uint32_t byte = stream_.take_raw(active ? 8 : 0);
-    stream_.advance();
-    if (active) {
-      flags_[quad] =
-          static_cast<std::uint8_t>(move(old, quad_moves(byte, order.places), at, count, true));
+  // The bytes behind marks, in their order.
+  __device__ __forceinline__ void take_marked() {
+    const std::uint32_t marks = __reduce_add_sync(kFullWarp, marks_);
+    for (std::uint32_t i = lane_id(); i - lane_id() < marks; i += 32) {
+      const std::uint32_t byte = stream_.take_raw(i < marks ? 8 : 0);
+      stream_.advance();
+      if (i < marks) {
+        marked_[i] = static_cast<std::uint8_t>(byte);
+      }
     }
   }
 
-  // Moves a quad of `count` values as its symbol says, or not yet when that is the mark; its flags.
-  __device__ __forceinline__ std::uint8_t take_symbol(const Quad<Kind>& old, const QuadOrder& order,
-                                                      std::uint32_t symbol, Place at,
-                                                      std::uint32_t count) {
-    const bool mark = symbol == kMark;
-    marked_ = marked_ || mark;
-    const std::uint32_t escapes = move(old, quad_moves(symbol, order.places), at, count, !mark);
-    return static_cast<std::uint8_t>(mark ? kMarkFlag : escapes);
+  // A quad of a batch, as it was; count is 0 in lanes without one.
+  struct OpenQuad {
+    Quad<Kind> old;
+    Place at = 0;
+    std::uint32_t first = 0;  // value in the segment
+    std::uint32_t count = 0;
+    std::uint32_t symbol = 0;
+  };
+
+  // The second pass.
+  __device__ __forceinline__ void finish_groups(const std::uint32_t* value_slots) {
+    constexpr std::uint32_t kBatch = Shared::kBatchGroups;
+    const std::uint32_t chunks = (quads_ + Shared::kChunkQuads - 1) / Shared::kChunkQuads;
+    std::uint32_t chunk = 0;
+    std::uint32_t listed = 0;  // groups in shared memory, of which `taken` are done with
+    std::uint32_t taken = 0;
+    std::uint32_t marks = 0;  // before the batch
+    std::uint32_t waiting = 0;
+    uint2 ahead = load_symbols(0);
+    OpenQuad held{};
+    bool holds = false;
+    for (;;) {
+      if (listed - taken < kBatch && chunk < chunks) {
+        listed = keep_groups(taken, listed);
+        taken = 0;
+        while (listed < kBatch && chunk < chunks) {
+          const uint2 symbols = ahead;
+          ahead = load_symbols(chunk + 1);
+          listed = list_open(symbols, chunk++, listed);
+        }
+        __syncwarp();  // the groups are there
+      }
+      const std::uint32_t groups = min(listed - taken, kBatch);
+      if (groups == 0 && !holds) {
+        return;
+      }
+      const OpenQuad next = fetch_open(taken, groups, marks);
+      taken += groups;
+      if (holds) {
+        put_open(held, waiting);
+        waiting = take_values(value_slots, waiting, groups == 0);
+      }
+      held = next;
+      holds = groups != 0;
+    }
   }
 
-  // Bit i of the result: value i is an escape. Nothing is stored, and the result has no meaning,
-  // when the moves are not `known`.
-  __device__ __forceinline__ std::uint32_t move(const Quad<Kind>& old, std::uint32_t moves,
-                                                Place at, std::uint32_t count, bool known) {
-    if (count < 4) {  // what fills the quad must not move, and is nowhere
-      bad_ = bad_ || (known && moves >> (8 * count) != 0);
-      moves &= (1U << (8 * count)) - 1;
+  // Moves the groups that are left to the front.
+  __device__ __forceinline__ std::uint32_t keep_groups(std::uint32_t taken, std::uint32_t listed) {
+    const std::uint32_t left = listed - taken;  // fewer than a batch
+    const bool own = lane_id() < left;
+    const std::uint32_t group = own ? shared_.groups[taken + lane_id()] : 0;
+    std::uint8_t symbols[kGroupQuads<Kind>] = {};
+#pragma unroll
+    for (std::uint32_t i = 0; own && i < kGroupQuads<Kind>; ++i) {
+      symbols[i] = shared_.symbols[taken + lane_id()][i];
     }
-    const Quad<Kind> moved = move_quad<Kind>(old, moves);
-    if (known && moves != 0) {
-      store(moved, cache_ + at, count);
+    __syncwarp();  // every lane has read what it wants
+    if (own) {
+      shared_.groups[lane_id()] = group;
+#pragma unroll
+      for (std::uint32_t i = 0; i < kGroupQuads<Kind>; ++i) {
+        shared_.symbols[lane_id()][i] = symbols[i];
+      }
     }
-    if (known && dst_ != nullptr) {
-      store(moved, dst_ + at, count);
-    }
-    return quad_escapes(moves);
+    return left;
   }
 
-  // The new word of a value, through the value coder.
-  __device__ __forceinline__ Word take_value(const std::uint32_t* slots, Word old, bool active) {
+  // Adds the open groups of a chunk, of which this lane has eight quads; how many there are then.
+  __device__ __forceinline__ std::uint32_t list_open(uint2 symbols, std::uint32_t chunk,
+                                                     std::uint32_t listed) {
+    constexpr std::uint32_t kOwn = 8 / kGroupQuads<Kind>;
+    constexpr std::uint64_t kMask = ~std::uint64_t{0} >> (64 - 8 * kGroupQuads<Kind>);
+    const std::uint64_t all = join(symbols.x, symbols.y);
+    const std::uint64_t open = join(open_symbols(symbols.x), open_symbols(symbols.y));
+    const std::uint32_t first = Shared::kChunkQuads * chunk + 8 * lane_id();
+    const std::uint32_t before = (1U << lane_id()) - 1;
+    std::uint32_t rank = listed;
+    bool is_open[kOwn];
+#pragma unroll
+    for (std::uint32_t g = 0; g < kOwn; ++g) {
+      const std::uint32_t quad = first + kGroupQuads<Kind> * g;
+      is_open[g] =
+          (open >> (8 * kGroupQuads<Kind> * g) & kMask) != 0 || (quad >= whole_ && quad < quads_);
+      const unsigned mask = __ballot_sync(kFullWarp, is_open[g]);
+      rank += __popc(mask & before);
+      listed += __popc(mask);
+    }
+#pragma unroll
+    for (std::uint32_t g = 0; g < kOwn; ++g) {
+      if (is_open[g]) {
+        shared_.groups[rank] = first / kGroupQuads<Kind> + g;
+#pragma unroll
+        for (std::uint32_t i = 0; i < kGroupQuads<Kind>; ++i) {
+          shared_.symbols[rank][i] =
+              static_cast<std::uint8_t>(all >> (8 * (kGroupQuads<Kind> * g + i)));
+        }
+        ++rank;
+      }
+    }
+    return listed;
+  }
+
+  // Reads the quads of up to a batch of groups. `marks`: those before it, then after it.
+  __device__ __forceinline__ OpenQuad fetch_open(std::uint32_t taken, std::uint32_t groups,
+                                                 std::uint32_t& marks) {
+    OpenQuad own{};
+    const std::uint32_t slot = lane_id() / kGroupQuads<Kind>;
+    if (slot < groups) {
+      const std::uint32_t within = lane_id() % kGroupQuads<Kind>;
+      const std::uint32_t quad = kGroupQuads<Kind> * shared_.groups[taken + slot] + within;
+      if (quad < quads_) {
+        own.first = 4 * quad;
+        own.count = min(values_ - 4 * quad, 4U);
+        own.symbol = shared_.symbols[taken + slot][within];
+        own.at = places_(own.first);
+        own.old = own.count == 4 ? load(own.at) : load_quad<Kind>(cache_ + own.at, own.count);
+      }
+    }
+    const bool mark = own.count != 0 && own.symbol == kMark;
+    const unsigned mask = __ballot_sync(kFullWarp, mark);
+    if (mark) {
+      own.symbol = marked_[marks + __popc(mask & ((1U << lane_id()) - 1))];
+    }
+    marks += __popc(mask);
+    return own;
+  }
+
+  // Stores the quads of a batch and adds their escapes to the `waiting` ones, as they are.
+  __device__ __forceinline__ void put_open(const OpenQuad& own, std::uint32_t& waiting) {
+    const QuadOrder order = order_quad<Kind>(levels_of(own.old, own.count));
+    std::uint32_t moves = quad_moves(own.symbol, order.places);
+    if (own.count < 4) {  // what fills the quad must not move, and is nowhere
+      bad_ = bad_ || moves >> (8 * own.count) != 0;
+      moves &= (1U << (8 * own.count)) - 1;
+    }
+    if (own.count != 0) {
+      const Quad<Kind> moved = move_quad<Kind>(own.old, moves);
+      store(moved, cache_ + own.at, own.count);
+      if (dst_ != nullptr) {
+        store(moved, dst_ + own.at, own.count);
+      }
+    }
+    const std::uint32_t escapes = quad_escapes(moves);
+    const auto count = static_cast<std::uint32_t>(__popc(escapes));
+    const std::uint32_t before = (1U << lane_id()) - 1;
+    std::uint32_t rank = waiting;
+#pragma unroll
+    for (std::uint32_t bit = 0; bit < 3; ++bit) {
+      const unsigned mask = __ballot_sync(kFullWarp, (count >> bit & 1) != 0);
+      rank += static_cast<std::uint32_t>(__popc(mask & before)) << bit;
+      waiting += static_cast<std::uint32_t>(__popc(mask)) << bit;
+    }
+#pragma unroll
+    for (std::uint32_t i = 0; i < 4; ++i) {
+      if ((escapes >> i & 1) != 0) {
+        shared_.words[rank] = own.old.get(i);
+        shared_.places[rank] = kWide ? static_cast<std::uint32_t>(own.at) + i : own.first + i;
+        ++rank;
+      }
+    }
+  }
+
+  // Takes full steps of the waiting values, or all of them; how many are left.
+  __device__ __forceinline__ std::uint32_t take_values(const std::uint32_t* slots,
+                                                       std::uint32_t waiting, bool all) {
+    __syncwarp();  // the words are there, and quads are stored before their escapes
+    std::uint32_t first = lane_id();
+    while (waiting >= 32 || (all && waiting != 0)) {
+      const bool active = lane_id() < waiting;
+      const Word old = shared_.words[first];
+      const Word now = take_value(slots, old, active, true);
+      if (active && now != old) {
+        put_value(now, true, kWide ? shared_.places[first] : places_(shared_.places[first]));
+      }
+      first += 32;
+      waiting -= min(waiting, 32U);
+    }
+    if (first != lane_id()) {  // the same in all lanes
+      const bool own = lane_id() < waiting;
+      const Word word = own ? shared_.words[first] : Word{0};
+      const std::uint32_t place = own ? shared_.places[first] : 0;
+      __syncwarp();  // every lane has read what it wants
+      if (own) {
+        shared_.words[lane_id()] = word;
+        shared_.places[lane_id()] = place;
+      }
+    }
+    return waiting;
+  }
+
+  // Runs of whole steps of form 1.
+  template <class Walk>
+  __device__ __forceinline__ void take_whole(Walk walk, const std::uint32_t* slots) {
+    if (whole_ == 0) {
+      return;
+    }
+    auto run = walk.next();
+    Word old[kValuesAhead];
+#pragma unroll
+    for (std::uint32_t k = 0; k < kValuesAhead; ++k) {
+      old[k] = cache_[run.at(k)];
+    }
+    for (std::uint32_t value = 0; value < whole_; value += 32 * kValuesAhead) {
+      const auto here = run;
+      const bool more = value + 32 * kValuesAhead < whole_;
+      if (more) {
+        run = walk.next();
+      }
+#pragma unroll
+      for (std::uint32_t k = 0; k < kValuesAhead; ++k) {
+        const Word own = old[k];
+        if (more) {
+          old[k] = cache_[run.at(k)];
+        }
+        // Two values and their raw bits are four steps at most when there is one step of those.
+        const Word now = take_value(slots, own, true, raw_steps(kWordBits<Kind>) > 1 || k % 2 == 1);
+        const unsigned moved = __ballot_sync(kFullWarp, now != own);
+        put_value(now, (moved & group_of<32 / sizeof(Word)>()) != 0, here.at(k));
+      }
+    }
+  }
+
+  // The new word of a value, through the value coder. `advance`: whether the ring may have to go on
+  // after it.
+  __device__ __forceinline__ Word take_value(const std::uint32_t* slots, Word old, bool active,
+                                             bool advance) {
     using Wide = std::conditional_t<sizeof(Word) == 8, std::uint64_t, std::uint32_t>;
     const std::uint32_t context =
         context_of(Kind::level(old), value_.top, max(value_.contexts, 1U));
     const std::uint32_t slot = stream_.take(slots, context << prob_bits_, prob_bits_, active);
     bad_ = bad_ || (active && slot == kUnusedSlot);
     const std::uint32_t symbol = slot & 0xFF;
-    const std::uint32_t extra_bits = active ? extra_bits_of(symbol) : 0;
-    Wide extra = 0;
-    if (__any_sync(kFullWarp, extra_bits != 0) != 0) {
+    Wide u = symbol;
+    const bool extended = active && symbol >= 16;
+    if (__any_sync(kFullWarp, extended) != 0) {
+      const std::uint32_t extra_bits = extended ? extra_bits_of(symbol) : 0;
+      Wide extra = 0;
 #pragma unroll
       for (std::uint32_t step = 0; step < raw_steps(kWordBits<Kind>); ++step) {
         extra |= static_cast<Wide>(stream_.take_raw(raw_step_bits(extra_bits, step)))
@@ -348,37 +459,47 @@ class DeltaSegment {
           stream_.advance();  // four steps with the symbol's
         }
       }
+      u = value_of(symbol, extra);
     }
-    stream_.advance();
-    return apply_difference<Kind>(old, static_cast<Word>(value_of(symbol, extra)));
+    if (advance) {
+      stream_.advance();
+    }
+    return apply_difference<Kind>(old, static_cast<Word>(u));
   }
 
-  __device__ __forceinline__ void put_value(Word old, Word now, Place at, bool active) {
-    if (active && now != old) {
+  __device__ __forceinline__ void put_value(Word now, bool moved, Place at) {
+    if (moved) {
       cache_[at] = now;
     }
-    if (active && dst_ != nullptr) {
+    if (dst_ != nullptr) {
       dst_[at] = now;
     }
+  }
+
+  // The lanes of this one's group of kLanes, as a mask.
+  template <std::uint32_t kLanes>
+  __device__ static unsigned group_of() {
+    return kFullWarp >> (32 - kLanes) << (lane_id() / kLanes * kLanes);
   }
 
   __device__ std::uint32_t quad_base(const QuadOrder& order) const {
     return context_of(order.least, quad_.top, quad_.contexts) * table_size_;
   }
 
-  // Flags of the eight quads that this lane has in a chunk of 256.
-  __device__ uint2 load_flags(std::uint32_t chunk) const {
-    const std::uint32_t first = 256 * chunk + 8 * lane_id();
+  // Symbols of the eight quads that this lane has in a chunk; zero beyond the segment.
+  __device__ uint2 load_symbols(std::uint32_t chunk) const {
+    const std::uint32_t first = Shared::kChunkQuads * chunk + 8 * lane_id();
     if (first >= quads_) {
       return {0, 0};
     }
-    uint2 flags = *reinterpret_cast<const uint2*>(flags_ + first);
+    uint2 symbols = *reinterpret_cast<const uint2*>(symbols_ + first);
     const std::uint32_t left = quads_ - first;
     if (left < 8) {
-      const std::uint64_t known = join(flags.x, flags.y) & ((std::uint64_t{1} << (8 * left)) - 1);
-      flags = {static_cast<std::uint32_t>(known), static_cast<std::uint32_t>(known >> 32)};
+      const std::uint64_t known =
+          join(symbols.x, symbols.y) & ((std::uint64_t{1} << (8 * left)) - 1);
+      symbols = {static_cast<std::uint32_t>(known), static_cast<std::uint32_t>(known >> 32)};
     }
-    return flags;
+    return symbols;
   }
 
   __device__ Quad<Kind> load(Place at) const {
@@ -398,14 +519,16 @@ class DeltaSegment {
   ContextChoice value_;
   LaneStream stream_;
   std::uint32_t end_word_;
-  std::uint32_t* positions_;
+  Shared& shared_;
   BlockPlaces<Place> places_;
   Word* cache_;
-  Word* dst_;            // null when nothing else than the cache is written
-  std::uint8_t* flags_;  // of the segment's quads
+  Word* dst_;              // null when nothing else than the cache is written
+  std::uint8_t* symbols_;  // of the segment's quads
+  std::uint8_t* marked_;   // bytes behind marks
   std::uint32_t values_;
   std::uint32_t quads_;
-  bool marked_ = false;
+  std::uint32_t whole_ = 0;  // items in runs; quads behind them stay open
+  std::uint32_t marks_ = 0;  // that this lane has seen
   bool bad_ = false;
 };
 
