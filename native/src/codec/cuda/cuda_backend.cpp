@@ -452,7 +452,7 @@ class CudaBackend final : public CodecBackend {
       require_aligned(job.dst, job.expected.dtype);
       lists = std::max(lists, decode_list_bytes(job.expected));
       slots = std::max(slots, delta_slot_bytes(job.expected));
-      quads = std::max(quads, quad_symbol_bytes(job.expected));
+      quads = std::max(quads, quad_flag_bytes(job.expected));
       tiles += decode_tile_bytes(job.expected);
       if (job.expected.coder == Coder::kNvcompAns) {
         symbols = std::max<std::size_t>(symbols, align256(job.expected.numel + 16));
@@ -460,10 +460,10 @@ class CudaBackend final : public CodecBackend {
       }
     }
     std::byte* list =
-        scratch_.reserve(lists + slots + 2 * quads + symbols + tiles + nvcomp_sizes.bytes()).data();
+        scratch_.reserve(lists + slots + quads + symbols + tiles + nvcomp_sizes.bytes()).data();
     std::byte* delta_slots = list + lists;
-    std::byte* quad_symbols = delta_slots + slots;
-    std::byte* nvcomp_symbols = quad_symbols + 2 * quads;
+    std::byte* quad_flags = delta_slots + slots;
+    std::byte* nvcomp_symbols = quad_flags + quads;
     std::byte* tile_changed = nvcomp_symbols + symbols;
     nvcomp_decode_ = divide_nvcomp(nvcomp_sizes, tile_changed + tiles, nullptr);
     const std::size_t state_bytes = align256(sizeof(DecodeState));
@@ -484,8 +484,7 @@ class CudaBackend final : public CodecBackend {
            .tile_changed = reinterpret_cast<std::uint32_t*>(tile_changed),
            .list = reinterpret_cast<std::uint32_t*>(list),
            .delta_slots = reinterpret_cast<std::uint32_t*>(delta_slots),
-           .quad_symbols = reinterpret_cast<std::uint8_t*>(quad_symbols),
-           .quad_marked = reinterpret_cast<std::uint8_t*>(quad_symbols + quads),
+           .quad_flags = reinterpret_cast<std::uint8_t*>(quad_flags),
            .state = reinterpret_cast<DecodeState*>(states + i * state_bytes),
            .verdict = reinterpret_cast<DecodeVerdict*>(verdicts) + i,
            .refused = reinterpret_cast<unsigned*>(verdicts + jobs.size() * sizeof(DecodeVerdict)),

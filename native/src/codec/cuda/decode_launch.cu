@@ -66,7 +66,7 @@ std::size_t delta_slot_bytes(const FrameParams& params) {
   return params.mode >= ReuseMode::kExponentDelta ? 4 * kSlots : 0;
 }
 
-std::size_t quad_symbol_bytes(const FrameParams& params) {
+std::size_t quad_flag_bytes(const FrameParams& params) {
   // Whole chunks of 256 are read.
   return params.mode >= ReuseMode::kExponentDelta ? align256(ceil_div(params.numel, 4)) : 0;
 }

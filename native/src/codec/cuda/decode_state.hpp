@@ -46,20 +46,19 @@ struct DecodeCall {
   std::uint32_t* tile_changed;  // scratch: changed blocks before each tile
   std::uint32_t* list;          // scratch: numbers of changed blocks, with kListPadding
   std::uint32_t* delta_slots =
-      nullptr;  // scratch of the delta modes: slots of all contexts' tables
-  std::uint8_t* quad_symbols = nullptr;  // a byte for each quad
-  std::uint8_t* quad_marked = nullptr;   // and for each that is coded as a mark
+      nullptr;                         // scratch of the delta modes: slots of all contexts' tables
+  std::uint8_t* quad_flags = nullptr;  // and a byte for each quad
   DecodeState* state;
   DecodeVerdict* verdict;              // GPU memory, cleared before the check
   unsigned* refused;                   // GPU memory, one for all frames of a call, cleared before
   const NvcompCall* nvcomp = nullptr;  // for the launch, when coder nvcomp-ans is expected
 };
 
-// Sizes of `list`, `delta_slots` and of each of `quad_symbols` and `quad_marked`, which calls on
-// one stream may share, and of `tile_changed`, which each has for itself; multiples of 256.
+// Sizes of `list`, `delta_slots` and `quad_flags`, which calls on one stream may share, and of
+// `tile_changed`, which each has for itself; multiples of 256.
 std::size_t decode_list_bytes(const FrameParams& params);
 std::size_t delta_slot_bytes(const FrameParams& params);
-std::size_t quad_symbol_bytes(const FrameParams& params);
+std::size_t quad_flag_bytes(const FrameParams& params);
 std::size_t decode_tile_bytes(const FrameParams& params);
 
 // Enqueues the check of one frame: everything but what only decoding can find. On a verdict other

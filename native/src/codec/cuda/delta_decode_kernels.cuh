@@ -10,10 +10,9 @@ namespace ciera::codec::cuda {
 inline constexpr std::uint32_t kDeltaWarps = 32;
 inline constexpr std::uint32_t kDeltaThreads = 32 * kDeltaWarps;
 
-template <class Kind>
 struct DeltaBlockShared {
-  DeltaWarpShared<Kind> warps[kDeltaWarps];
-  std::uint32_t steps[256];  // of every symbol of a quad
+  DeltaWarpShared warps[kDeltaWarps];
+  QuadEntry entries[256];  // of every symbol of a quad
 };
 
 // Where tables are: those of quads (form 1: of values), and of the values behind quads.
@@ -23,8 +22,7 @@ struct DeltaSlots {
 };
 
 template <class Kind, bool kWide>
-__device__ __forceinline__ void decode_segments(const DecodeCall& call,
-                                                DeltaBlockShared<Kind>& shared,
+__device__ __forceinline__ void decode_segments(const DecodeCall& call, DeltaBlockShared& shared,
                                                 const DeltaSlots& slots) {
   const DecodeState& state = *call.state;
   const std::byte* section = call.frame + state.header.last().offset;
@@ -38,7 +36,7 @@ __device__ __forceinline__ void decode_segments(const DecodeCall& call,
     if (high) {
       decoder.decode_values(slots.items);
     } else {
-      decoder.decode_quads(slots.items, slots.values, shared.steps);
+      decoder.decode_quads(slots.items, slots.values, shared.entries);
     }
     good = decoder.good() && good;
     __syncwarp();  // the ring is about to be filled anew
@@ -63,7 +61,7 @@ __global__ void __launch_bounds__(kDeltaThreads, 1)
     delta_decode_kernel(const __grid_constant__ DecodeCall call, std::uint32_t capacity,
                         bool wide) {
   extern __shared__ uint4 delta_shared[];
-  auto& shared = *reinterpret_cast<DeltaBlockShared<Kind>*>(delta_shared);
+  auto& shared = *reinterpret_cast<DeltaBlockShared*>(delta_shared);
   auto* slots = reinterpret_cast<std::uint32_t*>(&shared + 1);
   const DecodeState& state = *call.state;
   if (*call.refused != 0 || state.header.kind != wire::Kind::kDelta ||
@@ -85,7 +83,7 @@ __global__ void __launch_bounds__(kDeltaThreads, 1)
     }
   }
   if (threadIdx.x < 256) {
-    shared.steps[threadIdx.x] = DeltaSegment<Kind, true>::table_steps(threadIdx.x);
+    shared.entries[threadIdx.x] = QuadEntry::of(threadIdx.x);
   }
   __syncthreads();  // the tables are whole
   if (fits && wide) {

@@ -16,7 +16,7 @@ std::uint32_t delta_slot_capacity() {
   CIERA_CUDA_TRY(cudaGetDevice(&device));
   CIERA_CUDA_TRY(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
   const auto room =
-      static_cast<std::uint32_t>(most) - static_cast<std::uint32_t>(sizeof(DeltaBlockShared<Kind>));
+      static_cast<std::uint32_t>(most) - static_cast<std::uint32_t>(sizeof(DeltaBlockShared));
   return std::min(std::max(kMaxQuadContexts, kMaxValueContexts) << kDeltaProbBits, room / 4);
 }
 
@@ -28,7 +28,7 @@ void launch_changes_as(const DecodeCall& call, int multiprocessors, cudaStream_t
   const bool wide = call.expected.numel < (1ULL << 32) && aligned(call.exponents) &&
                     (aligned(call.dst) || !is_word_delta(call.expected));
   const std::uint32_t capacity = delta_slot_capacity<Kind>();
-  const auto shared = static_cast<std::uint32_t>(sizeof(DeltaBlockShared<Kind>) + 4 * capacity);
+  const auto shared = static_cast<std::uint32_t>(sizeof(DeltaBlockShared) + 4 * capacity);
   CIERA_CUDA_TRY(cudaFuncSetAttribute(delta_decode_kernel<Kind>,
                                       cudaFuncAttributeMaxDynamicSharedMemorySize,
                                       static_cast<int>(shared)));

@@ -7,85 +7,84 @@
 #include "codec/cuda/delta_decode_tables.cuh"
 #include "codec/cuda/delta_kinds.cuh"
 #include "codec/cuda/delta_places.cuh"
+#include "codec/cuda/flagged_items.cuh"
 
 namespace ciera::codec::cuda {
 
-// Quads in 32 bytes, the unit of GPU memory: what is written in parts is read before. All quads of
-// such a group are stored together.
+// Quads in 32 bytes, the unit of GPU memory: what is written in parts is read before.
 template <class Kind>
 inline constexpr std::uint32_t kGroupQuads =
     sizeof(Quad<Kind>) >= 32 ? 1 : 32 / static_cast<std::uint32_t>(sizeof(Quad<Kind>));
 
-// What a warp has in shared memory besides tables.
-template <class Kind>
-struct DeltaWarpShared {
-  static constexpr std::uint32_t kChunkQuads = 256;
-  static constexpr std::uint32_t kBatchGroups = 32 / kGroupQuads<Kind>;
-  // What is left of a batch, and a chunk.
-  static constexpr std::uint32_t kGroups = kBatchGroups - 1 + kChunkQuads / kGroupQuads<Kind>;
-  // What is left of a step, and a batch of quads that are all escapes.
-  static constexpr std::uint32_t kValues = 32 + 4 * 32;
+// What a quad's symbol says, for values in ascending order of levels: by what they move (steps_of),
+// and which are escapes, in bit 0 of a byte each. A mark moves nothing yet.
+struct alignas(8) QuadEntry {
+  static constexpr std::uint32_t kMarks = 0x10101010;
+  std::uint32_t steps;
+  std::uint32_t escapes;
 
+  __device__ static QuadEntry of(std::uint32_t symbol) {
+    const std::uint32_t moves = spread_symbol(symbol);
+    return symbol == kMark ? QuadEntry{0, kMarks}
+                           : QuadEntry{steps_of(moves), moves & moves >> 1 & 0x01010101U};
+  }
+};
+
+// What a warp has in shared memory besides tables.
+struct DeltaWarpShared {
   std::uint64_t ring[WordWindow::kRingWords / 4];
-  typename Kind::Word words[kValues];  // old ones of escapes that wait for the value coder
-  std::uint32_t places[kValues];       // where these are
-  std::uint32_t groups[kGroups];       // open groups that wait for their batch
-  std::uint8_t symbols[kGroups][kGroupQuads<Kind>];
+  std::uint32_t items[FlaggedItems::kListed];
 };
 
 // kWide: cache and dst are aligned to quads, and the shard has fewer than 2^32 values. The slots
 // that a phase is called with hold the tables of its contexts one after another.
 //
-// In form 0 a first pass takes the quads and stores all groups of which everything is known. Groups
-// with an escape or a mark stay open: memory would have lost sight of them when their escapes come,
-// after all quads. A second pass reads them again, batch by batch, stores them, and puts the new
-// words of their escapes on top while they are still at hand.
+// In form 0 a first pass stores all quads, with escapes and marked quads as they were, and notes
+// which these are. They are few: further passes put them on top, for marks and then for escapes.
 template <class Kind, bool kWide>
 class DeltaSegment {
  public:
   using Word = typename Kind::Word;
+  using Wide = std::conditional_t<sizeof(Word) == 8, std::uint64_t, std::uint32_t>;
   using Place = std::conditional_t<kWide, std::uint32_t, std::uint64_t>;
 
   __device__ DeltaSegment(const DecodeCall& call, const SegmentWords& words, std::uint64_t segment,
-                          DeltaWarpShared<Kind>& shared)
+                          DeltaWarpShared& shared)
       : prob_bits_(call.state->delta.prob_bits),
         table_size_(1U << prob_bits_),
         quad_(call.state->delta.quad),
         value_(call.state->delta.value),
         stream_(words.state, WordWindow(shared.ring, words.start, words.limit), words.first),
         end_word_(words.first + words.count),
-        shared_(shared),
+        items_(shared.items),
         places_(call.list, call.expected.block_size, first_value(call, segment)),
         cache_(reinterpret_cast<Word*>(call.exponents)),
         dst_(own_dst(call)),
-        symbols_(call.quad_symbols + (segment << call.state->delta.segment_log2)),
-        marked_(call.quad_marked + (segment << call.state->delta.segment_log2)) {
+        flags_(call.quad_flags + (segment << call.state->delta.segment_log2)) {
     const std::uint64_t rest = call.state->symbols - first_value(call, segment);
     const std::uint64_t most = first_value(call, 1);
     values_ = static_cast<std::uint32_t>(rest < most ? rest : most);
     quads_ = (values_ + 3) / 4;
   }
 
-  // Form 0. `steps`: of every symbol (table_steps), in shared memory.
+  // Form 0. `entries`: of every symbol, in shared memory.
   __device__ __forceinline__ void decode_quads(const std::uint32_t* slots,
                                                const std::uint32_t* value_slots,
-                                               const std::uint32_t* steps) {
+                                               const QuadEntry* entries) {
     using Run = RunWalk<Place, 4, kQuadsAhead>;
     whole_ = values_ / (128 * kQuadsAhead) * kQuadsAhead * 32;
     if (Run::fits(places_)) {
-      take_quads(Run(places_), slots, steps);
+      take_quads(Run(places_), slots, entries);
     } else {
-      take_quads(AnyWalk<Place, 4, kQuadsAhead>(places_), slots, steps);
+      take_quads(AnyWalk<Place, 4, kQuadsAhead>(places_), slots, entries);
     }
     take_last(slots);
-    take_marked();
-    __syncwarp();  // symbols and marked bytes of all lanes are there
-    finish_groups(value_slots);
-  }
-
-  // The steps_of a symbol's values in ascending order of levels, or kOpenSteps.
-  __device__ static std::uint32_t table_steps(std::uint32_t symbol) {
-    return open_symbols(symbol) % 0x100 != 0 ? kOpenSteps : steps_of(spread_symbol(symbol));
+    __syncwarp();  // quads and flags of all lanes are there
+    if (__any_sync(kFullWarp, (noted_ & kMarkFlag) != 0) != 0) {
+      take_marked();
+      __syncwarp();  // and those behind marks
+    }
+    take_escapes(value_slots);
   }
 
   // Form 1.
@@ -114,8 +113,9 @@ class DeltaSegment {
   }
 
  private:
-  using Shared = DeltaWarpShared<Kind>;
-  static constexpr std::uint32_t kOpenSteps = 0x02020202;  // no quad's: the symbol leaves it open
+  // What is noted of a quad: escapes in bits 0 to 3, or these for a mark.
+  static constexpr std::uint32_t kMarkFlags = 0xF0;
+  static constexpr std::uint32_t kMarkFlag = 0x10;  // one of them
   // Steps that old words are read ahead, in few registers; at most 4, see LaneStream::advance.
   static constexpr std::uint32_t kQuadsAhead = sizeof(Word) <= 2 ? 4 : sizeof(Word) == 4 ? 2 : 1;
 
@@ -136,7 +136,7 @@ class DeltaSegment {
   // The first pass, over runs of whole quads.
   template <class Walk>
   __device__ __forceinline__ void take_quads(Walk walk, const std::uint32_t* slots,
-                                             const std::uint32_t* steps) {
+                                             const QuadEntry* entries) {
     if (whole_ == 0) {
       return;
     }
@@ -148,260 +148,144 @@ class DeltaSegment {
     }
     for (std::uint32_t quad = lane_id(); quad < whole_; quad += 32 * kQuadsAhead) {
       const auto now = run;
-      const bool more = quad - lane_id() + 32 * kQuadsAhead < whole_;
-      if (more) {
+      if (quad - lane_id() + 32 * kQuadsAhead < whole_) {
         run = walk.next();
       }
 #pragma unroll
       for (std::uint32_t k = 0; k < kQuadsAhead; ++k) {
-        const Quad<Kind> own = old[k];
-        if (more) {
-          old[k] = load(run.at(k));
-        }
-        const QuadOrder order = order_quad<Kind>(levels_of(own));
+        const QuadOrder order = order_quad<Kind>(levels_of(old[k]));
         const std::uint32_t symbol = stream_.take(slots, quad_base(order), prob_bits_, true) & 0xFF;
-        symbols_[quad + 32 * k] = static_cast<std::uint8_t>(symbol);
-        marks_ += symbol == kMark ? 1 : 0;
-        put_closed(own, steps[symbol], order.places, now.at(k));
+        const QuadEntry entry = entries[symbol];
+        const std::uint32_t flags = gather_bytes(pick_bytes(entry.escapes, 0, order.places));
+        flags_[quad + 32 * k] = static_cast<std::uint8_t>(flags);
+        noted_ |= flags;
+        put_group(old[k], pick_bytes(entry.steps, 0, order.places), now.at(k));
+        // Without a condition, the last ones in vain, and into registers that are free: a copy of
+        // what is loaded would wait for it.
+        old[k] = load(run.at(k));
       }
       stream_.advance();
     }
   }
 
-  // Stores the quad unless its group is open.
-  __device__ __forceinline__ void put_closed(const Quad<Kind>& old, std::uint32_t steps,
-                                             std::uint32_t places, Place at) {
-    const unsigned group = group_of<kGroupQuads<Kind>>();
-    const bool open = (__ballot_sync(kFullWarp, steps == kOpenSteps) & group) != 0;
-    const bool moves = (__ballot_sync(kFullWarp, steps != 0) & group) != 0;
-    if (!open) {
-      const Quad<Kind> moved = shift_quad<Kind>(old, pick_bytes(steps, 0, places));
-      if (moves) {
-        store(moved, cache_ + at, 4);
-      }
-      if (dst_ != nullptr) {
-        store(moved, dst_ + at, 4);
-      }
+  // Stores whole groups: in the cache, those with a value that moves.
+  __device__ __forceinline__ void put_group(const Quad<Kind>& old, std::uint32_t steps, Place at) {
+    const unsigned moves = __ballot_sync(kFullWarp, steps != 0);
+    const Quad<Kind> moved = shift_quad<Kind>(old, steps);
+    if ((moves & group_of<kGroupQuads<Kind>>()) != 0) {
+      store(moved, cache_ + at, 4);
+    }
+    if (dst_ != nullptr) {
+      store(moved, dst_ + at, 4);
     }
   }
 
-  // The quads behind those runs, of any length: their symbols only, so that they stay open.
+  // The quads behind those runs, of any length. Flags are noted by whole steps: what is not there
+  // has none.
   __device__ __forceinline__ void take_last(const std::uint32_t* slots) {
     for (std::uint32_t quad = whole_ + lane_id(); quad - lane_id() < quads_; quad += 32) {
-      const std::uint32_t count = quad < quads_ ? min(values_ - 4 * quad, 4U) : 0;
-      const Quad<Kind> old = load_quad<Kind>(cache_ + places_(count != 0 ? 4 * quad : 0), count);
-      const QuadOrder order = order_quad<Kind>(levels_of(old, count));
+      const OldQuad own = fetch_quad(quad, quad < quads_);
+      const QuadOrder order = order_quad<Kind>(levels_of(own.words, own.count));
       const std::uint32_t symbol =
-          stream_.take(slots, quad_base(order), prob_bits_, count != 0) & 0xFF;
+          stream_.take(slots, quad_base(order), prob_bits_, own.count != 0) & 0xFF;
       stream_.advance();
-      if (count != 0) {
-        symbols_[quad] = static_cast<std::uint8_t>(symbol);
-        marks_ += symbol == kMark ? 1 : 0;
+      std::uint32_t flags = 0;
+      if (own.count != 0) {
+        const bool mark = symbol == kMark;
+        const std::uint32_t escapes = put_quad(own, mark ? 0 : quad_moves(symbol, order.places));
+        flags = mark ? kMarkFlags : escapes;
       }
+      flags_[quad] = static_cast<std::uint8_t>(flags);
+      noted_ |= flags;
     }
   }
 
-  // The bytes behind marks, in their order.
-  __device__ __forceinline__ void take_marked() {
-    const std::uint32_t marks = __reduce_add_sync(kFullWarp, marks_);
-    for (std::uint32_t i = lane_id(); i - lane_id() < marks; i += 32) {
-      const std::uint32_t byte = stream_.take_raw(i < marks ? 8 : 0);
-      stream_.advance();
-      if (i < marks) {
-        marked_[i] = static_cast<std::uint8_t>(byte);
-      }
-    }
-  }
-
-  // A quad of a batch, as it was; count is 0 in lanes without one.
-  struct OpenQuad {
-    Quad<Kind> old;
-    Place at = 0;
-    std::uint32_t first = 0;  // value in the segment
-    std::uint32_t count = 0;
-    std::uint32_t symbol = 0;
+  // A quad as it was; count is 0 in lanes without one.
+  struct OldQuad {
+    Quad<Kind> words;
+    Place at;
+    std::uint32_t count;
   };
 
-  // The second pass.
-  __device__ __forceinline__ void finish_groups(const std::uint32_t* value_slots) {
-    constexpr std::uint32_t kBatch = Shared::kBatchGroups;
-    const std::uint32_t chunks = (quads_ + Shared::kChunkQuads - 1) / Shared::kChunkQuads;
-    std::uint32_t chunk = 0;
-    std::uint32_t listed = 0;  // groups in shared memory, of which `taken` are done with
-    std::uint32_t taken = 0;
-    std::uint32_t marks = 0;  // before the batch
-    std::uint32_t waiting = 0;
-    uint2 ahead = load_symbols(0);
-    OpenQuad held{};
-    bool holds = false;
-    for (;;) {
-      if (listed - taken < kBatch && chunk < chunks) {
-        listed = keep_groups(taken, listed);
-        taken = 0;
-        while (listed < kBatch && chunk < chunks) {
-          const uint2 symbols = ahead;
-          ahead = load_symbols(chunk + 1);
-          listed = list_open(symbols, chunk++, listed);
-        }
-        __syncwarp();  // the groups are there
-      }
-      const std::uint32_t groups = min(listed - taken, kBatch);
-      if (groups == 0 && !holds) {
-        return;
-      }
-      const OpenQuad next = fetch_open(taken, groups, marks);
-      taken += groups;
-      if (holds) {
-        put_open(held, waiting);
-        waiting = take_values(value_slots, waiting, groups == 0);
-      }
-      held = next;
-      holds = groups != 0;
+  __device__ __forceinline__ OldQuad fetch_quad(std::uint32_t quad, bool active) const {
+    OldQuad own{};
+    if (active) {
+      own.count = min(values_ - 4 * quad, 4U);
+      own.at = places_(4 * quad);
+      own.words = own.count == 4 ? load(own.at) : load_quad<Kind>(cache_ + own.at, own.count);
     }
-  }
-
-  // Moves the groups that are left to the front.
-  __device__ __forceinline__ std::uint32_t keep_groups(std::uint32_t taken, std::uint32_t listed) {
-    const std::uint32_t left = listed - taken;  // fewer than a batch
-    const bool own = lane_id() < left;
-    const std::uint32_t group = own ? shared_.groups[taken + lane_id()] : 0;
-    std::uint8_t symbols[kGroupQuads<Kind>] = {};
-#pragma unroll
-    for (std::uint32_t i = 0; own && i < kGroupQuads<Kind>; ++i) {
-      symbols[i] = shared_.symbols[taken + lane_id()][i];
-    }
-    __syncwarp();  // every lane has read what it wants
-    if (own) {
-      shared_.groups[lane_id()] = group;
-#pragma unroll
-      for (std::uint32_t i = 0; i < kGroupQuads<Kind>; ++i) {
-        shared_.symbols[lane_id()][i] = symbols[i];
-      }
-    }
-    return left;
-  }
-
-  // Adds the open groups of a chunk, of which this lane has eight quads; how many there are then.
-  __device__ __forceinline__ std::uint32_t list_open(uint2 symbols, std::uint32_t chunk,
-                                                     std::uint32_t listed) {
-    constexpr std::uint32_t kOwn = 8 / kGroupQuads<Kind>;
-    constexpr std::uint64_t kMask = ~std::uint64_t{0} >> (64 - 8 * kGroupQuads<Kind>);
-    const std::uint64_t all = join(symbols.x, symbols.y);
-    const std::uint64_t open = join(open_symbols(symbols.x), open_symbols(symbols.y));
-    const std::uint32_t first = Shared::kChunkQuads * chunk + 8 * lane_id();
-    const std::uint32_t before = (1U << lane_id()) - 1;
-    std::uint32_t rank = listed;
-    bool is_open[kOwn];
-#pragma unroll
-    for (std::uint32_t g = 0; g < kOwn; ++g) {
-      const std::uint32_t quad = first + kGroupQuads<Kind> * g;
-      is_open[g] =
-          (open >> (8 * kGroupQuads<Kind> * g) & kMask) != 0 || (quad >= whole_ && quad < quads_);
-      const unsigned mask = __ballot_sync(kFullWarp, is_open[g]);
-      rank += __popc(mask & before);
-      listed += __popc(mask);
-    }
-#pragma unroll
-    for (std::uint32_t g = 0; g < kOwn; ++g) {
-      if (is_open[g]) {
-        shared_.groups[rank] = first / kGroupQuads<Kind> + g;
-#pragma unroll
-        for (std::uint32_t i = 0; i < kGroupQuads<Kind>; ++i) {
-          shared_.symbols[rank][i] =
-              static_cast<std::uint8_t>(all >> (8 * (kGroupQuads<Kind> * g + i)));
-        }
-        ++rank;
-      }
-    }
-    return listed;
-  }
-
-  // Reads the quads of up to a batch of groups. `marks`: those before it, then after it.
-  __device__ __forceinline__ OpenQuad fetch_open(std::uint32_t taken, std::uint32_t groups,
-                                                 std::uint32_t& marks) {
-    OpenQuad own{};
-    const std::uint32_t slot = lane_id() / kGroupQuads<Kind>;
-    if (slot < groups) {
-      const std::uint32_t within = lane_id() % kGroupQuads<Kind>;
-      const std::uint32_t quad = kGroupQuads<Kind> * shared_.groups[taken + slot] + within;
-      if (quad < quads_) {
-        own.first = 4 * quad;
-        own.count = min(values_ - 4 * quad, 4U);
-        own.symbol = shared_.symbols[taken + slot][within];
-        own.at = places_(own.first);
-        own.old = own.count == 4 ? load(own.at) : load_quad<Kind>(cache_ + own.at, own.count);
-      }
-    }
-    const bool mark = own.count != 0 && own.symbol == kMark;
-    const unsigned mask = __ballot_sync(kFullWarp, mark);
-    if (mark) {
-      own.symbol = marked_[marks + __popc(mask & ((1U << lane_id()) - 1))];
-    }
-    marks += __popc(mask);
     return own;
   }
 
-  // Stores the quads of a batch and adds their escapes to the `waiting` ones, as they are.
-  __device__ __forceinline__ void put_open(const OpenQuad& own, std::uint32_t& waiting) {
-    const QuadOrder order = order_quad<Kind>(levels_of(own.old, own.count));
-    std::uint32_t moves = quad_moves(own.symbol, order.places);
+  // Stores a quad after its moves, escapes as they were; bit i of the result: value i is one.
+  __device__ __forceinline__ std::uint32_t put_quad(const OldQuad& own, std::uint32_t moves) {
     if (own.count < 4) {  // what fills the quad must not move, and is nowhere
       bad_ = bad_ || moves >> (8 * own.count) != 0;
       moves &= (1U << (8 * own.count)) - 1;
     }
-    if (own.count != 0) {
-      const Quad<Kind> moved = move_quad<Kind>(own.old, moves);
+    const Quad<Kind> moved = move_quad<Kind>(own.words, moves);
+    if (moves != 0) {
       store(moved, cache_ + own.at, own.count);
-      if (dst_ != nullptr) {
-        store(moved, dst_ + own.at, own.count);
-      }
     }
-    const std::uint32_t escapes = quad_escapes(moves);
-    const auto count = static_cast<std::uint32_t>(__popc(escapes));
-    const std::uint32_t before = (1U << lane_id()) - 1;
-    std::uint32_t rank = waiting;
-#pragma unroll
-    for (std::uint32_t bit = 0; bit < 3; ++bit) {
-      const unsigned mask = __ballot_sync(kFullWarp, (count >> bit & 1) != 0);
-      rank += static_cast<std::uint32_t>(__popc(mask & before)) << bit;
-      waiting += static_cast<std::uint32_t>(__popc(mask)) << bit;
+    if (dst_ != nullptr) {
+      store(moved, dst_ + own.at, own.count);
     }
-#pragma unroll
-    for (std::uint32_t i = 0; i < 4; ++i) {
-      if ((escapes >> i & 1) != 0) {
-        shared_.words[rank] = own.old.get(i);
-        shared_.places[rank] = kWide ? static_cast<std::uint32_t>(own.at) + i : own.first + i;
-        ++rank;
+    return quad_escapes(moves);
+  }
+
+  // The quads behind marks, with the bytes that follow all quads. Here and for escapes, what comes
+  // next is on its way from memory while the stream is at work.
+  __device__ __forceinline__ void take_marked() {
+    FlaggedItems list(items_, (quads_ + 1023) / 1024);
+    const auto marks_of = [this](std::uint32_t chunk) { return load_marks(chunk); };
+    std::uint32_t quad = 0;
+    std::uint32_t count = list.next(marks_of, quad);
+    OldQuad own = fetch_quad(quad, lane_id() < count);
+    while (count != 0) {
+      std::uint32_t next_quad = 0;
+      const std::uint32_t next_count = list.next(marks_of, next_quad);
+      const OldQuad next = fetch_quad(next_quad, lane_id() < next_count);
+      const std::uint32_t byte = stream_.take_raw(own.count != 0 ? 8 : 0);
+      stream_.advance();
+      if (own.count != 0) {
+        const QuadOrder order = order_quad<Kind>(levels_of(own.words, own.count));
+        flags_[quad] = static_cast<std::uint8_t>(put_quad(own, quad_moves(byte, order.places)));
       }
+      own = next;
+      quad = next_quad;
+      count = next_count;
     }
   }
 
-  // Takes full steps of the waiting values, or all of them; how many are left.
-  __device__ __forceinline__ std::uint32_t take_values(const std::uint32_t* slots,
-                                                       std::uint32_t waiting, bool all) {
-    __syncwarp();  // the words are there, and quads are stored before their escapes
-    std::uint32_t first = lane_id();
-    while (waiting >= 32 || (all && waiting != 0)) {
-      const bool active = lane_id() < waiting;
-      const Word old = shared_.words[first];
-      const Word now = take_value(slots, old, active, true);
-      if (active && now != old) {
-        put_value(now, true, kWide ? shared_.places[first] : places_(shared_.places[first]));
+  // The values of escapes, where their old words still are.
+  __device__ __forceinline__ void take_escapes(const std::uint32_t* slots) {
+    FlaggedItems list(items_, (quads_ + 255) / 256);
+    uint2 ahead = load_flags(0);
+    const auto escapes_of = [this, &ahead](std::uint32_t chunk) {
+      const uint2 flags = ahead;
+      ahead = load_flags(chunk + 1);
+      return pick_bytes(flags.x | flags.x >> 4, flags.y | flags.y >> 4, 0x6420);
+    };
+    Wide old = 0;  // a whole register: making a word of it would wait for it
+    Place at = 0;
+    const auto fetch = [&] {
+      std::uint32_t value = 0;
+      const std::uint32_t count = list.next(escapes_of, value);
+      at = places_(value);  // of the first value where there is none
+      old = cache_[at];
+      return count;
+    };
+    std::uint32_t count = fetch();
+    while (count != 0) {
+      const auto own = static_cast<Word>(old);
+      const Place here = at;
+      const bool active = lane_id() < count;
+      count = fetch();
+      const Word now = take_value(slots, own, active, true);
+      if (active && now != own) {
+        put_value(now, true, here);
       }
-      first += 32;
-      waiting -= min(waiting, 32U);
     }
-    if (first != lane_id()) {  // the same in all lanes
-      const bool own = lane_id() < waiting;
-      const Word word = own ? shared_.words[first] : Word{0};
-      const std::uint32_t place = own ? shared_.places[first] : 0;
-      __syncwarp();  // every lane has read what it wants
-      if (own) {
-        shared_.words[lane_id()] = word;
-        shared_.places[lane_id()] = place;
-      }
-    }
-    return waiting;
   }
 
   // Runs of whole steps of form 1.
@@ -440,7 +324,6 @@ class DeltaSegment {
   // after it.
   __device__ __forceinline__ Word take_value(const std::uint32_t* slots, Word old, bool active,
                                              bool advance) {
-    using Wide = std::conditional_t<sizeof(Word) == 8, std::uint64_t, std::uint32_t>;
     const std::uint32_t context =
         context_of(Kind::level(old), value_.top, max(value_.contexts, 1U));
     const std::uint32_t slot = stream_.take(slots, context << prob_bits_, prob_bits_, active);
@@ -486,20 +369,27 @@ class DeltaSegment {
     return context_of(order.least, quad_.top, quad_.contexts) * table_size_;
   }
 
-  // Symbols of the eight quads that this lane has in a chunk; zero beyond the segment.
-  __device__ uint2 load_symbols(std::uint32_t chunk) const {
-    const std::uint32_t first = Shared::kChunkQuads * chunk + 8 * lane_id();
+  // Flags of the eight quads that this lane has in a chunk of 256; zero beyond the segment.
+  __device__ uint2 load_flags(std::uint32_t chunk) const {
+    const std::uint32_t first = 256 * chunk + 8 * lane_id();
+    return first < quads_ ? *reinterpret_cast<const uint2*>(flags_ + first) : uint2{0, 0};
+  }
+
+  // Bit i: of the 32 quads that this lane has in a chunk of 1024, the i-th is a mark.
+  __device__ std::uint32_t load_marks(std::uint32_t chunk) const {
+    const std::uint32_t first = 1024 * chunk + 32 * lane_id();
     if (first >= quads_) {
-      return {0, 0};
+      return 0;
     }
-    uint2 symbols = *reinterpret_cast<const uint2*>(symbols_ + first);
-    const std::uint32_t left = quads_ - first;
-    if (left < 8) {
-      const std::uint64_t known =
-          join(symbols.x, symbols.y) & ((std::uint64_t{1} << (8 * left)) - 1);
-      symbols = {static_cast<std::uint32_t>(known), static_cast<std::uint32_t>(known >> 32)};
+    std::uint32_t marks = 0;
+#pragma unroll
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      const uint4 flags = *reinterpret_cast<const uint4*>(flags_ + first + 16 * i);
+      marks |= (gather_bits(flags.x >> 4) | gather_bits(flags.y >> 4) << 4 |
+                gather_bits(flags.z >> 4) << 8 | gather_bits(flags.w >> 4) << 12)
+               << (16 * i);
     }
-    return symbols;
+    return marks;
   }
 
   __device__ Quad<Kind> load(Place at) const {
@@ -519,16 +409,15 @@ class DeltaSegment {
   ContextChoice value_;
   LaneStream stream_;
   std::uint32_t end_word_;
-  Shared& shared_;
+  std::uint32_t* items_;
   BlockPlaces<Place> places_;
   Word* cache_;
-  Word* dst_;              // null when nothing else than the cache is written
-  std::uint8_t* symbols_;  // of the segment's quads
-  std::uint8_t* marked_;   // bytes behind marks
+  Word* dst_;            // null when nothing else than the cache is written
+  std::uint8_t* flags_;  // of the segment's quads
   std::uint32_t values_;
   std::uint32_t quads_;
-  std::uint32_t whole_ = 0;  // items in runs; quads behind them stay open
-  std::uint32_t marks_ = 0;  // that this lane has seen
+  std::uint32_t whole_ = 0;  // items in runs
+  std::uint32_t noted_ = 0;  // flags that this lane has seen
   bool bad_ = false;
 };
 
