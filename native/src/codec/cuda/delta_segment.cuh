@@ -257,6 +257,13 @@ class DeltaSegment {
     }
   }
 
+  // A value of an escape, or in the other lanes the first value.
+  struct Escape {
+    Wide old;
+    Place at;
+    std::uint32_t count;  // of lanes that have one
+  };
+
   // The values of escapes, where their old words still are.
   __device__ __forceinline__ void take_escapes(const std::uint32_t* slots) {
     FlaggedItems list(items_, (quads_ + 255) / 256);
@@ -266,25 +273,31 @@ class DeltaSegment {
       ahead = load_flags(chunk + 1);
       return pick_bytes(flags.x | flags.x >> 4, flags.y | flags.y >> 4, 0x6420);
     };
-    Wide old = 0;  // a whole register: making a word of it would wait for it
-    Place at = 0;
     const auto fetch = [&] {
       std::uint32_t value = 0;
       const std::uint32_t count = list.next(escapes_of, value);
-      at = places_(value);  // of the first value where there is none
-      old = cache_[at];
-      return count;
+      const Place at = places_(value);
+      return Escape{cache_[at], at, count};
     };
-    std::uint32_t count = fetch();
-    while (count != 0) {
-      const auto own = static_cast<Word>(old);
-      const Place here = at;
-      const bool active = lane_id() < count;
-      count = fetch();
-      const Word now = take_value(slots, own, active, true);
-      if (active && now != own) {
-        put_value(now, true, here);
+    // Two by turns: to hand one on would be a copy that waits for it.
+    Escape even = fetch();
+    while (even.count != 0) {
+      const Escape odd = fetch();
+      put_escape(slots, even);
+      if (odd.count == 0) {
+        return;
       }
+      even = fetch();
+      put_escape(slots, odd);
+    }
+  }
+
+  __device__ __forceinline__ void put_escape(const std::uint32_t* slots, const Escape& escape) {
+    const auto old = static_cast<Word>(escape.old);
+    const bool active = lane_id() < escape.count;
+    const Word now = take_value(slots, old, active, true);
+    if (active && now != old) {
+      put_value(now, true, escape.at);
     }
   }
 
