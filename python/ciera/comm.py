@@ -114,7 +114,7 @@ class CompressedAllgather:
     torch.distributed group.
     ``reuse``: "off", "exponent-only", "exponent-block", "exponent-delta" (these need state: 1 byte
     a remote value; the last also 1 byte an own value) or "word-delta" (a word each; also integers
-    up to 64 bits); the last two on the CPU only. ``effort``: of the delta modes, "default" or
+    up to 64 bits). ``effort``: of the delta modes, "default" or
     "high" (smaller and slower). ``coder``: "rans", "raw" or, on a GPU with nvCOMP, "nvcomp-ans".
     ``check_versions``: compare although a version says that the shard is unchanged, and raise when
     it is not. ``check_buffers``: digest the buffers of ``buffer`` after each call, and raise when
@@ -282,34 +282,41 @@ class CompressedAllgather:
             stated = stream_handle(stream, self._device)
             view = view_of(src, device=self._device, dtype=dtype, stream=stated)
             named = [(one, view.numel if numel is _WHOLE else numel) for one, numel in named]
-            tokens = [_version(one) for one in versions]
+            tokens = _versions(versions)
             made = None if out is not None else self._torch_out(named, view, per_segment)
             given = made if out is None else out
             outs = [] if given is None else self._out_views(given, view, dtype, stated, per_segment)
             used = [one.gpu.stream for one in (view, *outs) if one.gpu is not None]
             handle = common_stream(used) if stated is None else stated
         except Exception as error:
-            label = f"shard {_shown(named[0][0])}, " if named else ""
-            message = f"{label}rank {self.rank}: {error}"
-            # The peers are in this call: tell them.
-            self._comm.reject([(one, 0) for one, _ in named], message)
-            if isinstance(error, CieraError):
-                raise type(error)(message) from error
+            self._reject(named, error)
             raise
-        call = self._comm.gather(
-            named,
-            view.dtype,
-            "" if view.dtype in DTYPES else view.name,
-            view.data,
-            None if given is None else [one.data for one in outs],
-            per_segment,
-            handle,
-            [one.keep for one in (view, *outs)],
-            tokens,
-            async_op=async_op,
-        )
+        try:
+            call = self._comm.gather(
+                named,
+                view.dtype,
+                "" if view.dtype in DTYPES else view.name,
+                view.data,
+                None if given is None else [one.data for one in outs],
+                per_segment,
+                handle,
+                [one.keep for one in (view, *outs)],
+                tokens,
+                async_op=async_op,
+            )
+        except TypeError as error:  # what native code does not take: it has not heard of the call
+            self._reject(named, ArgumentError(str(error).splitlines()[0]))
+            raise
         finish = _Finish(given, view.maker, per_segment, self._device, self._sizes)
         return Handle(call, finish, named, self.rank)
+
+    def _reject(self, named: list[tuple[ShardId, int]], error: Exception) -> None:
+        """Tells the peers, who are in this call; raises an ``error`` of ours with its place."""
+        label = f"shard {_shown(named[0][0])}, " if named else ""
+        message = f"{label}rank {self.rank}: {error}"
+        self._comm.reject([(one, 0) for one, _ in named], message)
+        if isinstance(error, CieraError):
+            raise type(error)(message) from error
 
     def _torch_out(
         self, named: list[tuple[ShardId, int]], view: View, per_segment: bool
@@ -361,9 +368,9 @@ class CompressedAllgather:
         ArgumentError when ``numel`` or ``dtype`` are not those of the shard, here or in its first
         call, and OutOfMemoryError; nothing has changed then.
         """
-        plain = _shard_id(shard_id)
-        label = f"shard {_shown(plain)}, rank {self.rank}"
+        label = f"shard {_shown(shard_id)}, rank {self.rank}"
         try:
+            plain = _shard_id(shard_id)
             element = None if dtype is None else element_of(dtype)
             wire = None if element is None else wire_dtype(*element, None)
             numels = lengths(numel, self.world_size)
@@ -454,6 +461,11 @@ def _shard_id(shard_id: Any) -> ShardId:
 
 
 def _version(version: Any) -> Version | None:
+    if isinstance(version, str):
+        try:
+            version.encode()
+        except UnicodeEncodeError as error:
+            raise ArgumentError(f"version {version!r} is no valid UTF-8 ({error})") from error
     if version is None or isinstance(version, str):
         return version
     try:
@@ -463,6 +475,12 @@ def _version(version: Any) -> Version | None:
     if plain is None or isinstance(version, bool) or not -(2**63) <= plain < 2**63:
         raise ArgumentError(f"a version is a str, an int of 64 bits or None, not {version!r}")
     return plain
+
+
+def _versions(versions: Any) -> list[Version | None]:
+    if not isinstance(versions, list | tuple):
+        raise ArgumentError(f"versions are a list or a tuple, one a segment, not {versions!r}")
+    return [_version(one) for one in versions]
 
 
 def _pairs(segments: Any) -> list[tuple[ShardId, int]]:

@@ -28,13 +28,16 @@ class Element(NamedTuple):
     itemsize: int
 
 
+_OPAQUE = {f"opaque{bits}": bits // 8 for bits in (8, 16, 32, 64, 128)}
+
+
 def element_of(dtype: Any) -> Element:
     """What "bf16", "bfloat16", a dtype of numpy or torch, or its name, says. Raises ArgumentError.
 
     The library's own names of opaque elements ("opaque32") have a width and no name.
     """
-    if isinstance(dtype, str) and dtype.startswith("opaque"):
-        return Element("", int(dtype.removeprefix("opaque")) // 8)
+    if isinstance(dtype, str) and dtype in _OPAQUE:
+        return Element("", _OPAQUE[dtype])
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(dtype, torch.dtype):
         return Element(str(dtype).removeprefix("torch."), int(dtype.itemsize))
@@ -47,8 +50,8 @@ def element_of(dtype: Any) -> Element:
         raise ArgumentError(
             f"dtype={dtype!r} is not possible; give bf16, fp16, fp32 or a dtype of numpy or torch"
         ) from error
-    if plain.hasobject or not plain.isnative or plain.itemsize == 0:
-        raise ArgumentError(f"dtype={dtype!r} is not possible; give plain elements of this machine")
+    if plain.kind not in "biufc" or not plain.isnative:
+        raise ArgumentError(f"dtype={dtype!r} is not possible; give plain numbers of this machine")
     return Element(plain.name, plain.itemsize)
 
 
@@ -104,9 +107,15 @@ class GatheredBuffer:
     def slice_of(self, rank: int) -> slice:
         """Where the part of ``rank`` lies in an array over the whole buffer."""
         numels = self.numels
-        plain = operator.index(rank)
+        try:
+            plain = operator.index(rank)
+        except TypeError:
+            plain = -1
         if not 0 <= plain < len(numels):
-            raise ArgumentError(f"rank {rank} is not possible; give 0 to {len(numels) - 1}")
+            raise ArgumentError(
+                f"shard {self.shard_id!r}: rank {rank!r} is not possible; give 0 to "
+                f"{len(numels) - 1}"
+            )
         start = sum(numels[:plain])
         return slice(start, start + numels[plain])
 

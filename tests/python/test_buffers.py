@@ -321,3 +321,119 @@ def test_a_buffer_can_be_let_go_in_a_fork() -> None:
     assert os.waitpid(child, 0)[1] == 0
     comm.allgather("w", shard, out=buffer)
     assert comm.stats("w")["same_frames"] == 1
+
+
+def test_a_token_does_not_outlive_a_call_that_was_handed_over() -> None:
+    filling = np.zeros(2000, np.float32)
+
+    def body(rank: int, transport: Any) -> None:
+        comm = ciera.CompressedAllgather(transport, reuse="word-delta", plain_below_bytes=4000)
+        shard = np.full(500, rank, np.float32)
+
+        def framed(words: np.ndarray, token: str | None) -> np.ndarray:
+            src = np.concatenate([words, filling])
+            segments = [("a", 500), ("fill", 2000)]
+            return comm.allgather_segments(segments, src, per_segment=True, versions=[token, None])[
+                0
+            ]
+
+        for between in ("B", "A", None):
+            framed(shard, "A")
+            comm.allgather("a", shard + 10, version=between)
+            expected = np.repeat(np.float32([20, 21]), 500)
+            assert np.array_equal(framed(shard + 20, "A"), expected)
+
+    on_ranks(2, body)
+
+
+@pytest.mark.parametrize("wrong", ["out", "version", "segments"])
+def test_a_refused_call_in_place_leaves_nothing_to_difference_against(wrong: str) -> None:
+    def body(rank: int, transport: Any) -> None:
+        comm = ciera.CompressedAllgather(transport, reuse="word-delta")
+        buffer = comm.buffer("w", 500, dtype="fp32")
+        view = np.asarray(buffer)
+        own = view[buffer.slice_of(rank)]
+        shard = np.random.default_rng(rank).standard_normal(500).astype(np.float32)
+        comm.allgather("w", shard, out=buffer)
+        own[9] += 1  # written to, and then not gathered
+        given: dict[str, Any] = {"out": buffer}
+        if rank == 0:
+            bad = {"out": np.empty(1000, np.int32)} if wrong == "out" else {"version": 1.5}
+            given |= bad
+        with pytest.raises(ciera.CieraError):
+            if wrong == "segments" and rank == 0:
+                comm.allgather_segments([("w", 500)], own, out=buffer, per_segment=True)
+            else:
+                comm.allgather("w", own, **given)
+        shard[3] += 1
+        comm.allgather("w", shard, out=buffer)  # from elsewhere again
+        shards = [np.random.default_rng(r).standard_normal(500).astype(np.float32) for r in (0, 1)]
+        for one in shards:
+            one[3] += 1
+        assert np.array_equal(view, np.concatenate(shards))
+
+    on_ranks(2, body)
+
+
+@pytest.mark.parametrize("token", ["\ud800", 1.5, b"x", 2**63])
+def test_a_token_that_is_none_is_told_to_the_peers(token: Any) -> None:
+    def body(rank: int, transport: Any) -> None:
+        comm = ciera.CompressedAllgather(transport)
+        for step in range(3):
+            shard = np.full(3, 10 * step + rank, np.float32)
+            if step == 1:
+                wanted = ciera.ArgumentError if rank == 0 else ciera.PeerFailedError
+                with pytest.raises(wanted, match=r"shard 'a', rank 0"):
+                    comm.allgather("a", shard, version=token if rank == 0 else None)
+            else:
+                expected = np.repeat(np.float32([10 * step, 10 * step + 1]), 3)
+                assert np.array_equal(comm.allgather("a", shard), expected)
+
+    on_ranks(2, body)
+
+
+@pytest.mark.parametrize("versions", [5, None, "a", {1: 2}])
+def test_versions_are_a_list(versions: Any) -> None:
+    def body(rank: int, transport: Any) -> None:
+        comm = ciera.CompressedAllgather(transport)
+        with pytest.raises(ciera.ArgumentError, match="versions are a list"):
+            comm.allgather_segments([("a", 3)], np.zeros(3, np.float32), versions=versions)
+
+    on_ranks(1, body)
+
+
+@pytest.mark.parametrize("dtype", ["opaqueX", "opaque7", "M8[s]", "U4", [("x", "f4")], object])
+def test_a_buffer_holds_numbers(dtype: Any) -> None:
+    def body(rank: int, transport: Any) -> None:
+        comm = ciera.CompressedAllgather(transport)
+        with pytest.raises(ciera.ArgumentError, match=r"shard 'a', rank 0: dtype"):
+            comm.buffer("a", 3, dtype=dtype)
+        with pytest.raises(ciera.ArgumentError, match=r"shard 1.5, rank 0: a shard_id"):
+            comm.buffer(1.5, 3, dtype="bf16")  # type: ignore[arg-type]
+        with pytest.raises(ciera.ArgumentError, match=r"shard 'b': rank 1.0 is not possible"):
+            comm.buffer("b", 3, dtype="bf16").slice_of(1.0)  # type: ignore[arg-type]
+
+    on_ranks(1, body)
+
+
+def test_after_a_deadline_only_close_remains() -> None:
+    def body(rank: int, transport: Any) -> None:
+        comm = ciera.CompressedAllgather(transport)
+        if rank == 0:
+            with pytest.raises(ciera.DeadlineError):
+                comm.allgather("a", np.zeros(3, np.float32))
+            for call in (lambda: comm.buffer("a", 3, dtype="fp32"), lambda: comm.reset("a")):
+                with pytest.raises(ciera.TransportError, match="close it and make a new one"):
+                    call()
+            comm.close()
+
+    on_ranks(2, body, timeout=0.3)
+
+
+def test_ranks_that_disagree_about_small_calls_see_it() -> None:
+    def body(rank: int, transport: Any) -> None:
+        comm = ciera.CompressedAllgather(transport, plain_below_bytes=5000 * rank)
+        with pytest.raises(ciera.RankMismatchError, match="plain_below_bytes=5000"):
+            comm.allgather("a", np.zeros(3, np.float32))
+
+    on_ranks(2, body)

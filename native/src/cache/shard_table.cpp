@@ -171,6 +171,14 @@ void ShardTable::erase_buffer(const ShardId& shard_id) {
 
 // Buffers are apart from each other: the only candidates are the last one that starts at or before
 // the bytes and the first one that starts behind that.
+void ShardTable::forget_own_words() {
+  for (auto& [shard_id, state] : shards_) {
+    if (state.own_words == OwnWords::kBuffer) {
+      state.own_words = OwnWords::kNowhere;
+    }
+  }
+}
+
 std::optional<ShardTable::Overlap> ShardTable::overlapping(std::span<const std::byte> bytes) const {
   if (bytes.empty() || buffers_by_address_.empty()) {
     return std::nullopt;

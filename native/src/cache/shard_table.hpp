@@ -96,6 +96,8 @@ class ShardTable {
     ShardId shard_id;
     std::shared_ptr<GatheredBuffer> buffer;
   };
+  // What this rank last sent is in no buffer any more.
+  void forget_own_words();
   // The first buffer that holds some of these bytes.
   std::optional<Overlap> overlapping(std::span<const std::byte> bytes) const;
 

@@ -186,6 +186,15 @@ class CompressedAllgather::Impl : public std::enable_shared_from_this<Impl> {
       refuse_with(ErrorCode::kTransport, CallImpl::unusable(*reason));
     }
   }
+  // While no call is under way, which could change that.
+  void require_unbroken(const std::vector<Segment>& segments) const {
+    if (!engine_.broken.empty()) {
+      throw Error(ErrorCode::kTransport,
+                  segments.empty()
+                      ? "rank " + std::to_string(engine_.rank) + ": " + engine_.unusable()
+                      : pipeline::describe(segments[0].shard_id, engine_.rank, engine_.unusable()));
+    }
+  }
 
   std::shared_ptr<CallImpl> make_call(GatherRequest request,
                                       std::optional<std::string> rejection = {}) {
@@ -230,7 +239,9 @@ class CompressedAllgather::Impl : public std::enable_shared_from_this<Impl> {
     if (!wait_idle()) {
       require_open({{shard_id, 0}});  // abandoned meanwhile
     }
-    return std::unique_lock(run_mutex_);
+    std::unique_lock lock(run_mutex_);
+    require_unbroken({{shard_id, 0}});
+    return lock;
   }
 
   // What stats and memory read, while no call changes it.
@@ -370,6 +381,7 @@ void CompressedAllgather::reset(const ShardId& shard_id) {
   impl_->require_open({{shard_id, 0}});
   if (impl_->wait_idle()) {
     const std::lock_guard lock(impl_->run_mutex_);
+    impl_->require_unbroken({{shard_id, 0}});
     impl_->engine_.table.erase(shard_id);
     impl_->engine_.table.erase_buffer(shard_id);
   }
@@ -380,6 +392,7 @@ void CompressedAllgather::reset() {
   impl_->require_open({});
   if (impl_->wait_idle()) {
     const std::lock_guard lock(impl_->run_mutex_);
+    impl_->require_unbroken({});
     impl_->engine_.table.clear();
   }
 }

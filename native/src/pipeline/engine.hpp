@@ -44,6 +44,10 @@ struct Engine {
   std::optional<std::uint64_t> plain_below_bytes;  // nothing until it is measured
   std::uint32_t sequence = 0;
   std::string broken;  // why only close() remains; empty while usable
+  std::string unusable() const {
+    return "the communicator is unusable since an earlier failure (" + broken +
+           "); close it and make a new one on every rank";
+  }
 };
 
 // "shard 'layers.0.up', rank 1: TEXT"

@@ -7,8 +7,13 @@
 namespace ciera::pipeline {
 
 // A shard that is gathered from its buffer was written there before: what this rank last sent is
-// lost, whatever becomes of the call.
+// lost, whatever becomes of the call. What a refused call would have gathered is not known: any
+// buffer may have been written to.
 void GatherCall::note_own_writes() {
+  if (rejected_) {
+    engine_.table.forget_own_words();
+    return;
+  }
   const auto met = engine_.table.overlapping(request_.src);
   cache::ShardState* state = met ? engine_.table.find(met->shard_id) : nullptr;
   if (state != nullptr && state->own_words == cache::OwnWords::kBuffer &&

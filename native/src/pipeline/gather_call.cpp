@@ -22,6 +22,7 @@ GatherCall::GatherCall(Engine& engine, GatherRequest request, std::optional<std:
       control_(*engine.transport) {
   if (rejection) {
     local_error_.emplace(ErrorCode::kArgument, *rejection);
+    rejected_ = true;
     return;
   }
   ready_ = engine_.backend->mark(request_.stream);
@@ -29,9 +30,7 @@ GatherCall::GatherCall(Engine& engine, GatherRequest request, std::optional<std:
 
 void GatherCall::run() {
   if (!engine_.broken.empty()) {
-    throw Error(ErrorCode::kTransport,
-                describe_segment(0) + ": the communicator is unusable since an earlier failure (" +
-                    engine_.broken + "); close it and make a new one on every rank");
+    throw Error(ErrorCode::kTransport, describe_segment(0) + ": " + engine_.unusable());
   }
   try {
     run_stages();

@@ -93,6 +93,7 @@ class GatherCall {
   GatherRequest request_;
   ControlPlane control_;
   std::optional<Error> local_error_;
+  bool rejected_ = false;  // by the caller's binding: what it would have gathered is not known
   std::vector<std::uint64_t> keys_;         // shard keys, one a segment
   std::vector<cache::ShardState*> states_;  // one a segment, once the layout is known
   std::vector<ShardId> new_shards_;         // added by this call, taken back if it is not agreed

@@ -91,6 +91,8 @@ void GatherCall::throw_disagreement() {
       " effort=" + std::string(name(options.effort)) +
       " block_size=" + std::to_string(options.block_size) + " cache_budget_bytes=" +
       (options.cache_budget_bytes ? std::to_string(*options.cache_budget_bytes) : "none") +
+      " plain_below_bytes=" +
+      (options.plain_below_bytes ? std::to_string(*options.plain_below_bytes) : "measured") +
       " call=" + std::to_string(engine_.sequence);
   const auto texts = control_.exchange_texts(own);
   undo_new_shards();

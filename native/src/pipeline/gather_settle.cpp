@@ -213,6 +213,7 @@ void GatherCall::commit() {
     }
     if (parts_[s].plan.form == policy::PartForm::kBare) {  // the reference is what it was
       state.words_everywhere = false;
+      state.version.reset();  // which therefore is not what the last call's token stands for
       if (!state.in_words()) {
         state.guards.clear();
       }
