@@ -163,9 +163,9 @@ def test_buffers_that_do_not_fit_raise_with_shard_and_rank() -> None:
             ("12", "bf16", "numel='12'"),
             (2**63 - 1, "bf16", "overflows"),
             (3, "bf17", "dtype='bf17'"),
-            (3, object, "plain elements"),
-            (3, np.dtype(">f4"), "plain elements"),
-            (3, "S3", "elements of 3 bytes"),
+            (3, object, "plain numbers"),
+            (3, np.dtype(">f4"), "plain numbers"),
+            (3, "S3", "plain numbers"),
         ):
             with pytest.raises(ciera.ArgumentError, match=text) as caught:
                 comm.buffer("w", numel, dtype=dtype)
@@ -205,7 +205,8 @@ def test_a_buffer_is_no_place_for_other_calls() -> None:
         alone = ciera.CompressedAllgather(ciera.loopback(1)[0])
         with pytest.raises(ciera.ArgumentError, match="another communicator"):
             alone.allgather("w", np.ones(200, np.uint16), out=buffer, dtype="bf16")
-        comm.allgather("w", shard, out=np.asarray(buffer), dtype="bf16")  # the very memory
+        for _ in range(2):  # a refused call might have been one in place: first a key frame
+            comm.allgather("w", shard, out=np.asarray(buffer), dtype="bf16")  # the very memory
         assert comm.stats("w")["same_frames"] == 1
 
     on_ranks(2, body)
