@@ -123,6 +123,7 @@ def replay_rank(
             block_size=options.block_size,
             device=options.device,
             effort=options.effort,
+            plain_below_bytes=0,  # a replay shows the mode, also on small shards
         ) as comm,
     ):
         for step in range(trace.steps):

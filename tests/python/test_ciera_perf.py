@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "tests/data/sample_trace.npz"
 TOOLS = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 ENVIRONMENT = {
-    **os.environ, "PATH": TOOLS, "OMPI_MCA_btl": "self,sm", "OMPI_MCA_pml": "ob1",
+    **os.environ, "PATH": TOOLS, "OMPI_MCA_btl": "^tcp", "OMPI_MCA_pml": "ob1",
 }  # fmt: skip
 SMALL = ["-b", "4K", "-e", "64K", "-f", "4", "-n", "3", "-w", "1", "-c", "1"]
 COLUMNS = 3 + 2 * 12

@@ -406,7 +406,7 @@ def test_bad_gpu_arrays_raise(torch: Any) -> None:
         with pytest.raises(ciera.ArgumentError, match=text):
             comm.allgather("w", wrong)
     with pytest.raises(ciera.ArgumentError, match="does not exist"):
-        ciera.CompressedAllgather(transport, device=4096)
+        ciera.CompressedAllgather(ciera.loopback(1)[0], device=4096)
 
 
 def test_another_gpu_is_a_wrong_device(torch: Any) -> None:

@@ -23,7 +23,7 @@ SAMPLE = Path(__file__).parents[1] / "data/sample_trace.npz"
 
 def mpirun(ranks: int, *command: str) -> subprocess.CompletedProcess[str]:
     launcher = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or "mpirun"
-    environment = {**os.environ, "OMPI_MCA_btl": "self,sm", "OMPI_MCA_pml": "ob1"}
+    environment = {**os.environ, "OMPI_MCA_btl": "^tcp", "OMPI_MCA_pml": "ob1"}
     return subprocess.run(
         [launcher, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks),
          sys.executable, *command],
