@@ -11,6 +11,10 @@
 # they are killed.
 set -u
 
+tool=one_gpu
+# shellcheck source=bench/wait_for_ranks.sh
+source "$(dirname "${BASH_SOURCE[0]}")/wait_for_ranks.sh"
+
 if [ "$#" -lt 2 ] || ! [ "$1" -gt 0 ] 2>/dev/null; then
   echo "usage: $0 N command [argument...]" >&2
   exit 2
@@ -82,37 +86,6 @@ run_rank() {
   else
     prefixed "[rank $rank] " "$@"
   fi
-}
-
-# Waits for all ranks and leaves their largest status in `worst`. Those killed here do not count:
-# they are not what went wrong.
-wait_for_ranks() {
-  local running=("${pids[@]}") still pid status killed=no kill_at=
-  worst=0
-  while [ "${#running[@]}" -gt 0 ]; do
-    still=()
-    for pid in "${running[@]}"; do
-      if kill -0 "$pid" 2>/dev/null; then
-        still+=("$pid")
-        continue
-      fi
-      wait "$pid"
-      status=$?
-      if [ "$killed" = no ] && [ "$status" -gt "$worst" ]; then
-        worst=$status
-      fi
-    done
-    running=(${still[@]+"${still[@]}"})
-    if [ "$worst" -ne 0 ] && [ "${#running[@]}" -gt 0 ]; then
-      kill_at=${kill_at:-$((SECONDS + grace_s))}
-      if [ "$killed" = no ] && [ "$SECONDS" -ge "$kill_at" ]; then
-        echo "one_gpu: a rank failed; killing ${#running[@]} still running" >&4
-        killed=yes
-        kill_ranks KILL
-      fi
-    fi
-    sleep 0.05
-  done
 }
 
 start_mps

@@ -17,6 +17,10 @@
 # missing; 128 + the signal.
 set -u
 
+tool=slow_link
+# shellcheck source=bench/wait_for_ranks.sh
+source "$(dirname "${BASH_SOURCE[0]}")/wait_for_ranks.sh"
+
 ranks_list=2,4
 rates=1,2.5,10
 worker=$(dirname "$0")/slow_link.py
@@ -159,38 +163,6 @@ shape_network() {
     do_or_stop tc -n "$run_name-$rank" qdisc replace dev "$interface" "${shape[@]}"
     do_or_stop tc -n "$switch" qdisc replace dev "port$rank" "${shape[@]}"
   done
-}
-
-# Waits for all ranks and leaves their largest status in `worst`. Those killed here do not count:
-# they are not what went wrong.
-wait_for_ranks() {
-  local running=("${pids[@]}") still pid status killed=no kill_at=
-  worst=0
-  while [ "${#running[@]}" -gt 0 ]; do
-    still=()
-    for pid in "${running[@]}"; do
-      if kill -0 "$pid" 2>/dev/null; then
-        still+=("$pid")
-        continue
-      fi
-      wait "$pid"
-      status=$?
-      if [ "$killed" = no ] && [ "$status" -gt "$worst" ]; then
-        worst=$status
-      fi
-    done
-    running=(${still[@]+"${still[@]}"})
-    if [ "$worst" -ne 0 ] && [ "${#running[@]}" -gt 0 ]; then
-      kill_at=${kill_at:-$((SECONDS + grace_s))}
-      if [ "$killed" = no ] && [ "$SECONDS" -ge "$kill_at" ]; then
-        echo "slow_link: a rank failed; killing ${#running[@]} still running" >&4
-        killed=yes
-        kill_ranks KILL
-      fi
-    fi
-    sleep 0.1
-  done
-  pids=()
 }
 
 # The ranks of one rate; setpriv ends them should this script be killed.

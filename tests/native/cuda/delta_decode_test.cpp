@@ -326,37 +326,6 @@ TEST_P(DeltaDecode, DamagedFramesGetTheHostsVerdicts) {
   }
 }
 
-TEST_P(DeltaDecode, GoldenFramesOfTheDeltaModesGetTheHostsVerdicts) {
-  int frames = 0;
-  for (const auto& entry :
-       std::filesystem::recursive_directory_iterator(CIERA_TEST_DATA "/golden")) {
-    if (entry.path().extension() != ".frame") {
-      continue;
-    }
-    SCOPED_TRACE(entry.path().filename().string());
-    std::ifstream file(entry.path(), std::ios::binary);
-    const std::vector<char> chars((std::istreambuf_iterator<char>(file)), {});
-    const auto content = std::as_bytes(std::span(chars));
-    const Bytes frame(content.begin(), content.end());
-    wire::FrameHeader header;
-    if (wire::read_header(frame.data(), frame.size(), &header) != Verdict::kOk ||
-        header.numel >= 1 << 20 || header.mode < ReuseMode::kExponentDelta) {
-      continue;
-    }
-    const FrameParams params{.mode = header.mode,
-                             .dtype = header.dtype,
-                             .block_size = header.block_size,
-                             .numel = header.numel,
-                             .shard_key = header.shard_key,
-                             .base_epoch = header.base_epoch,
-                             .base_digest = header.base_digest};
-    const std::uint64_t cache = params.numel * codec::reference_bytes(params.mode, params.dtype);
-    expect_same(params, frame, Bytes(cache, std::byte{3}));
-    ++frames;
-  }
-  EXPECT_GT(frames, 10);
-}
-
 INSTANTIATE_TEST_SUITE_P(Host, DeltaDecode, ::testing::Values(BackendFactory([] {
                            return codec::host::make_host_backend(1);
                          })));
