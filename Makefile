@@ -1,4 +1,4 @@
-# Two commands do everything: `make demo` and `make test`.
+# Two commands do everything: `make demo` and `make test`. CUDA=OFF: the package without GPU code.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -18,7 +18,9 @@ $(BIN)/python:
 
 # Rebuilt when anything that goes into the package changed.
 $(VENV)/.installed: $(BIN)/python pyproject.toml CMakeLists.txt $(shell find native python -type f -not -name '*.pyc')
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check .
+	@echo "building the package: minutes, some more with nvcc (CUDA=OFF leaves it out)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  $(if $(CUDA),--config-settings=cmake.define.CIERA_CUDA=$(CUDA)) .
 	touch $@
 
 $(VENV)/.tools: $(BIN)/python tests/requirements.txt

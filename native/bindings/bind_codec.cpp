@@ -5,6 +5,7 @@
 
 #include "bindings.hpp"
 #include "codec/host/frame_codec.hpp"
+#include "codec/host/rans.hpp"
 #include "pipeline/engine.hpp"
 
 namespace ciera::bindings {
@@ -142,9 +143,13 @@ void bind_codec(py::module_& module) {
       py::arg("numel"), py::arg("shard_id"), py::arg("base_epoch"), py::arg("base_digest"),
       py::arg("exponents"), py::arg("words") = py::none());
   module.def("cpu_features", [] {
-    std::vector<std::string> features;
-    if (__builtin_cpu_supports("avx2") != 0) {
+    std::vector<std::string> features;  // those that the codec uses
+    const codec::host::Isa best = codec::host::best_isa();
+    if (best >= codec::host::Isa::kAvx2) {
       features.emplace_back("avx2");
+    }
+    if (best >= codec::host::Isa::kAvx512) {
+      features.emplace_back("avx512");
     }
     return features;
   });

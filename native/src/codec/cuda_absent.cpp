@@ -7,7 +7,8 @@ namespace ciera::codec::cuda {
 CudaSupport cuda_support() { return {false, "this build has no CUDA; build it where nvcc is"}; }
 
 std::unique_ptr<CodecBackend> make_cuda_backend(int, Coder) {
-  throw Error(ErrorCode::kNoDevice, cuda_support().detail + ", or use backend host");
+  throw Error(ErrorCode::kNoDevice,
+              cuda_support().detail + ", or use the CPU (backend host, in Python device=\"cpu\")");
 }
 
 }  // namespace ciera::codec::cuda

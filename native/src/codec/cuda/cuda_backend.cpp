@@ -540,7 +540,10 @@ std::unique_ptr<CodecBackend> make_cuda_backend(int device, Coder coder) {
     }
   }
   if (const std::string problem = runtime_problem(); !problem.empty()) {
-    throw Error(ErrorCode::kNoDevice, problem + "; use backend host, or a machine with a GPU");
+    throw Error(
+        ErrorCode::kNoDevice,
+        problem +
+            "; use the CPU (backend host, in Python device=\"cpu\"), or a machine with a GPU");
   }
   int devices = 0;
   CIERA_CUDA_TRY(cudaGetDeviceCount(&devices));
